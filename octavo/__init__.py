@@ -1,0 +1,25 @@
+"""Octavo: a server and library that runs large language models for many users at once, on CPUs first."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+__version__ = "0.1.0"
+__all__ = ["LLM", "SamplingParams", "__version__"]
+
+if TYPE_CHECKING:
+    from octavo.llm import LLM
+    from octavo.sampling.params import SamplingParams
+
+
+def __getattr__(name: str) -> Any:
+    """Load the exports when first used, so that `import octavo` costs nothing."""
+    if name == "LLM":
+        from octavo.llm import LLM
+
+        return LLM
+    if name == "SamplingParams":
+        from octavo.sampling.params import SamplingParams
+
+        return SamplingParams
+    raise AttributeError(f"module 'octavo' has no attribute {name!r}")

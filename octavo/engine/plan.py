@@ -1,0 +1,67 @@
+"""What the scheduler tells the runner to do in one step, and what comes back."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from octavo.engine.request import Request, TokenLogprobs
+
+
+@dataclass(slots=True)
+class NewRow:
+    """A sequence takes a row of the runner's state arrays (first admission, or again after a preemption)."""
+
+    row: int
+    request: Request
+    index: int  # which of n
+    output_token_ids: list[int]  # generated before a preemption; empty at first
+
+
+@dataclass(slots=True)
+class ScheduledRow:
+    """Compute tokens [start, start + num_tokens) of the row's sequence."""
+
+    row: int
+    start: int
+    num_tokens: int
+    new_block_ids: list[int]  # appended to the row's block table before the step
+    sample: bool  # the last token of the range is the newest one known: draw the next
+
+
+@dataclass(slots=True)
+class StepPlan:
+    """`freed_rows` first, then `new_rows`, then the computation. Differences only: the runner keeps the rest.
+
+    `new_block_ids` of a row in `new_rows` is its whole block table. `block_copies` (source, target) happen before the
+    step's first write."""
+
+    freed_rows: list[int] = field(default_factory=list)
+    new_rows: list[NewRow] = field(default_factory=list)
+    scheduled: list[ScheduledRow] = field(default_factory=list)
+    block_copies: list[tuple[int, int]] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class RowResult:
+    """What the step gave for one scheduled row."""
+
+    row: int
+    token_id: int | None = None  # when `sample` was set
+    logprobs: TokenLogprobs | None = None
+    prompt_logprobs: list[TokenLogprobs] | None = None  # for prompt positions start + 1 .. start + num_tokens (those < prompt length)
+    error: str | None = None  # this row alone failed; its sequence ends, the others go on
+
+
+class Runner(Protocol):
+    """Runs steps. `ModelRunner` is the real one; tests script one that emits prepared ids."""
+
+    @property
+    def num_blocks(self) -> int:
+        """Blocks in the KV cache."""
+
+    def execute(self, plan: StepPlan) -> list[RowResult]:
+        """One result per scheduled row, in order. Appends sampled tokens to its own rows."""
+
+    def close(self) -> None:
+        """Give back weights and cache."""

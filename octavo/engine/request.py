@@ -1,0 +1,88 @@
+"""What crosses between a client and the engine. Plain msgspec structs: the same in process and over zmq."""
+
+from __future__ import annotations
+
+import msgspec
+
+from octavo.sampling.params import SamplingParams
+
+
+class Request(msgspec.Struct, frozen=True):
+    """One validated request: nothing in it can fail for a reason that the client could have been told.
+
+    With `params.n > 1` the engine makes n sequences of it (`RequestDelta.index`). `params.seed` is None only until
+    submit; whoever submits fills it (from entropy, or from `--seed`), so that a preempted request draws the same numbers.
+    """
+
+    request_id: str
+    prompt_token_ids: list[int]
+    params: SamplingParams
+    arrival_time: float  # time.time()
+    eos_token_ids: list[int] = []  # union of config, generation config and tokenizer; ignored under ignore_eos
+    priority: int = 0
+
+
+class TokenLogprobs(msgspec.Struct, frozen=True, array_like=True):
+    """Logprobs at one position. `token_ids[0]` is the token there (sampled, or of the prompt); the most likely ones
+    follow, in falling order (the token itself is repeated there when it is among them)."""
+
+    token_ids: list[int]
+    logprobs: list[float]
+    rank: int  # of token_ids[0], 1 is the most likely
+
+
+class RequestDelta(msgspec.Struct, omit_defaults=True):
+    """What one engine step added to one sequence of a request."""
+
+    request_id: str
+    index: int = 0
+    token_ids: list[int] = []
+    logprobs: list[TokenLogprobs] | None = None  # one per token id, when asked for
+    prompt_logprobs: list[TokenLogprobs | None] | None = None  # whole prompt, first entry None; with index 0's first delta
+    finish_reason: str | None = None  # stop | length | abort | error
+    stop_reason: int | None = None  # the stop token's id, unless it is an EOS
+    error: str | None = None  # with finish_reason "error"
+    num_cached_tokens: int = 0
+    num_preemptions: int = 0
+    scheduled_time: float = 0.0  # time.time() of the first step that computed any of it; with the first delta
+
+
+class EngineStats(msgspec.Struct, omit_defaults=True):
+    """The engine's counters, cumulative since its start, and gauges as of the step that carries them."""
+
+    num_running: int = 0
+    num_waiting: int = 0
+    num_blocks: int = 0
+    num_free_blocks: int = 0
+    num_preemptions: int = 0
+    num_steps: int = 0
+    iteration_tokens: int = 0  # tokens computed in this step
+    prefix_cache_queries: int = 0
+    prefix_cache_hits: int = 0
+
+
+class EngineStatus(msgspec.Struct, frozen=True):
+    """How far the engine is. phase: starting | downloading | loading weights | allocating cache | ready | dead."""
+
+    phase: str
+    percent: float = 0.0
+    message: str = ""  # with dead: the one-line reason
+    seconds: dict[str, float] = {}  # finished phases
+    table: dict[str, str] = {}  # the start-up table's rows, with ready
+    max_model_len: int = 0  # with ready
+
+    @property
+    def is_ready(self) -> bool:
+        return self.phase == "ready"
+
+    @property
+    def is_dead(self) -> bool:
+        return self.phase == "dead"
+
+
+class EngineOutput(msgspec.Struct, omit_defaults=True):
+    """What one `poll` returns; empty when nothing happened within the timeout."""
+
+    deltas: list[RequestDelta] = []
+    stats: EngineStats | None = None
+    status: EngineStatus | None = None

@@ -1,0 +1,88 @@
+"""The op table: every operation that a model's forward pass is made of. One implementation per backend.
+
+Arrays are numpy's. Activations are float32 in every CPU backend (weights and cache keep their own dtype; products
+accumulate in float32), so that a layer never asks which backend it runs on. What `linear_weight` and `kv_cache` return
+is opaque: its layout belongs to the backend.
+
+The promise that the whole engine rests on: a row's result depends on that row alone, never on how many rows there are,
+nor on how a prompt was cut into steps, nor on the number of threads. Bit for bit in `cpu`; `numpy` promises it only as
+far as BLAS does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from octavo.runner.batch import Batch
+
+Array = NDArray[np.float32]
+Handle = Any  # what one backend made and only the same backend reads
+
+
+class KVCache(Protocol):
+    """K and V of all layers, in blocks. Zeroed (lazily, by the operating system) at the start."""
+
+    num_blocks: int
+    block_size: int
+    nbytes: int
+
+    def copy_blocks(self, pairs: Sequence[tuple[int, int]]) -> None:
+        """Copy whole blocks, all layers, from the first to the second of each pair."""
+
+    def close(self) -> None:
+        """Give the memory back."""
+
+
+class Ops(Protocol):
+    """t: tokens (rows), h: hidden size, n: heads, k: KV heads, d: head size. All float32 unless stated."""
+
+    name: str  # "cpu" or "numpy"
+    description: str  # for the start-up table, e.g. "avx512_bf16, 2 threads"
+
+    # -- weights, once at load ------------------------------------------------------------------------------------
+
+    def linear_weight(self, parts: Sequence[NDArray[Any]], biases: Sequence[NDArray[Any]] | None = None) -> Handle:
+        """Pack [out_i, in] weights of one dtype (float32, bfloat16 or float16), stacked along `out` (QKV and gate/up
+        become one product). `biases`: one [out_i] per part."""
+
+    def vector_weight(self, weight: NDArray[Any]) -> Array:
+        """A norm's weight as float32 [h]."""
+
+    def dequantize(self, raw: NDArray[np.uint8], type_name: str, shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
+        """GGUF blocks (`type_name` as in gguf.GGMLQuantizationType: Q4_1, Q6_K, ...) to `dtype` [shape], rounding the
+        float32 value that the gguf library gives to nearest even."""
+
+    # -- the step -------------------------------------------------------------------------------------------------
+
+    def embedding(self, token_ids: NDArray[np.int32], weight: Handle) -> Array:
+        """[t] ids -> [t, h] rows of a `linear_weight` of one part [vocabulary, h] (tied heads share it)."""
+
+    def linear(self, x: Array, weight: Handle, residual: Array | None = None) -> Array:
+        """[t, in] -> [t, out], plus bias. With `residual` [t, out]: adds the product into it, in place, and returns it."""
+
+    def rms_norm(self, x: Array, weight: Array, epsilon: float) -> Array:
+        """x / sqrt(mean(x^2) + epsilon) * weight over the last axis (Zhang and Sennrich, 2019). Contiguous [..., h]."""
+
+    def silu_and_multiply(self, gate_up: Array) -> Array:
+        """[t, 2i] -> [t, i]: silu(first half) * second half."""
+
+    def rotary(self, qkv: Array, cos_sin: Array, positions: NDArray[np.int32], heads: tuple[int, int, int]) -> None:
+        """Rotate the q and k heads of qkv [t, (n + 2k) * d] in place, the half-split ("neox") form. cos_sin [positions, r]:
+        cosines in the first r/2 columns, sines in the rest, r <= d the rotated part. heads = (n, k, d)."""
+
+    def write_cache(self, qkv: Array, cache: KVCache, layer: int, batch: Batch, heads: tuple[int, int, int]) -> None:
+        """Store the k and v heads of qkv [t, (n + 2k) * d] in the slots `batch.slot_mapping`, rounded to the cache's dtype."""
+
+    def attention(self, qkv: Array, cache: KVCache, layer: int, batch: Batch, heads: tuple[int, int, int], scale: float) -> Array:
+        """Causal attention of the q heads over the paged keys and values (those of this step were written before):
+        [t, n * d]. Keys are walked in fixed tiles from position 0; softmax in float32; query head i uses KV head i // (n / k)."""
+
+    def kv_cache(self, layers: int, blocks: int, block_size: int, kv_heads: int, head_size: int, dtype: np.dtype[Any]) -> KVCache:
+        """A zeroed cache; memory is reserved, and touched only as blocks are written."""
+
+    def close(self) -> None:
+        """Stop the backend's threads."""
