@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
+import copy
+import logging
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
+
+from octavo.errors import LoadError
+from octavo.kernels.ops import Ops
+
+logger = logging.getLogger(__name__)
+
+# Buffers that old checkpoints carry and every model computes for itself.
+_RECOMPUTED = (".rotary_emb.inv_freq", ".rotary_emb.cos_cached", ".rotary_emb.sin_cached")
 
 
 class Checkpoint(Protocol):
@@ -24,34 +34,117 @@ class Checkpoint(Protocol):
     def nbytes(self, name: str) -> int:
         """Bytes of the tensor in the file, for the progress bar."""
 
-    def read(self, name: str) -> NDArray[Any]:
-        """float32, float16 or bfloat16 (ml_dtypes): a view on the mapped file where the format allows it, else dequantised."""
+    def read(self, name: str, dtype: np.dtype[Any], ops: Ops) -> NDArray[Any]:
+        """The tensor as `dtype` (float32, float16 or bfloat16 of ml_dtypes): a read-only view on the mapped file if it
+        is stored so, else converted, or dequantised by `ops`. KeyError for an unknown name; LoadError for a stored type
+        that cannot be read."""
+
+
+class _Ledger:
+    """What all scopes of one load share: which tensors nobody took yet, and how many bytes are done."""
+
+    def __init__(self, checkpoint: Checkpoint, ops: Ops, progress: Callable[[int, int], None] | None) -> None:
+        self.checkpoint = checkpoint
+        self.ops = ops
+        self.shapes = checkpoint.shapes()
+        self.pending = set(self.shapes)
+        self.aliases: dict[str, str] = {}  # name asked for -> name stored
+        self.total = sum(checkpoint.nbytes(name) for name in self.shapes)
+        self.done = 0
+        self.progress = progress
+
+    def settle(self, name: str) -> None:
+        """Mark a stored tensor as dealt with (once) and report the progress."""
+        if name not in self.pending:
+            return
+        self.pending.discard(name)
+        self.done += self.checkpoint.nbytes(name)
+        if self.progress is not None:
+            self.progress(self.done, self.total)
 
 
 class Weights:
-    """Strict, pull-based loading: building a model takes each tensor once by name and shape; `finish` refuses leftovers.
+    """Strict, pull-based loading: building a model takes each tensor by name and shape; `finish` refuses leftovers.
 
-    `scope("model").scope("layers.3")` prefixes names. A family's file is then its own mapping.
+    `scope("model").scope("layers.3")` prefixes names. A family's file is then its own mapping. `progress` is called with
+    (bytes done, bytes in all), in file bytes, after each tensor.
     """
 
-    def __init__(self, checkpoint: Checkpoint, dtype: np.dtype[Any], progress: Callable[[int, int], None] | None = None) -> None: ...
+    def __init__(
+        self,
+        checkpoint: Checkpoint,
+        dtype: np.dtype[Any],
+        ops: Ops,
+        progress: Callable[[int, int], None] | None = None,
+    ) -> None:
+        self.dtype = dtype
+        self._ledger = _Ledger(checkpoint, ops, progress)
+        self._prefix = ""
 
     def scope(self, name: str) -> Weights:
         """The same weights, with `name.` before every name asked for."""
-        ...
+        scoped = copy.copy(self)
+        scoped._prefix = f"{self._prefix}{name}."
+        return scoped
 
     def has(self, name: str) -> bool:
         """Whether the checkpoint holds the tensor (optional biases, untied heads)."""
-        ...
+        return self._stored(name) in self._ledger.shapes
 
     def take(self, name: str, shape: Sequence[int]) -> NDArray[Any]:
         """The tensor as `dtype` (converted only if the file differs). LoadError names a missing tensor or both shapes."""
-        ...
+        ledger, stored = self._ledger, self._stored(name)
+        found = ledger.shapes.get(stored)
+        if found is None:
+            raise LoadError(f"{ledger.checkpoint.path} has no tensor {self._prefix}{name}, which this architecture needs")
+        if found != tuple(shape):
+            raise LoadError(
+                f"{ledger.checkpoint.path}: tensor {stored} has shape {list(found)}, but the configuration needs {list(shape)}"
+            )
+        tensor = ledger.checkpoint.read(stored, self.dtype, ledger.ops)
+        ledger.settle(stored)
+        return tensor
+
+    def tie(self, name: str, other: str) -> None:
+        """Declare that both names mean one tensor (input and output embedding), then `take(name)`. Either may be the only
+        one stored; when both are, `other` is not used, with a warning if it differs."""
+        ledger = self._ledger
+        name, other = self._prefix + name, self._prefix + other
+        if other not in ledger.shapes:
+            return
+        if name not in ledger.shapes:
+            ledger.aliases[name] = other
+            return
+        if not self._is_equal(name, other):
+            logger.warning(
+                "%s: %s is stored but tied to %s, and differs from it; it is not used", ledger.checkpoint.path, other, name
+            )
+        ledger.settle(other)
 
     def ignore(self, name: str) -> None:
-        """Count a stored tensor as used without reading it (a tied head that is stored as well, rotary buffers)."""
-        ...
+        """Count a stored tensor as used without reading it."""
+        self._ledger.settle(self._stored(name))
 
     def finish(self) -> None:
-        """LoadError naming the tensors that nobody took."""
-        ...
+        """LoadError naming the tensors that nobody took. Buffers that models compute for themselves are no error."""
+        ledger = self._ledger
+        unused = sorted(name for name in ledger.pending if not name.endswith(_RECOMPUTED))
+        if unused:
+            more = f" and {len(unused) - 3} more" if len(unused) > 3 else ""
+            raise LoadError(
+                f"{ledger.checkpoint.path}: this architecture does not use {'tensors' if len(unused) > 1 else 'tensor'} "
+                f"{', '.join(unused[:3])}{more}"
+            )
+        for name in sorted(ledger.pending):
+            ledger.settle(name)
+
+    def _stored(self, name: str) -> str:
+        full = self._prefix + name
+        return self._ledger.aliases.get(full, full)
+
+    def _is_equal(self, name: str, other: str) -> bool:
+        ledger = self._ledger
+        if ledger.shapes[name] != ledger.shapes[other]:
+            return False
+        first, second = (ledger.checkpoint.read(each, self.dtype, ledger.ops) for each in (name, other))
+        return bool(np.array_equal(first.view(np.uint8), second.view(np.uint8)))
