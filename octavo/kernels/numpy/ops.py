@@ -1,0 +1,123 @@
+"""The reference backend: every operation in plain float32 numpy, as close to its formula as it can be written.
+
+It runs wherever numpy does, and is what the other backends are compared with. Speed is not its aim.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import gguf
+import numpy as np
+from numpy.typing import NDArray
+
+from octavo.kernels.numpy.attention import attend
+from octavo.kernels.numpy.cache import NumpyKVCache
+from octavo.kernels.ops import Array, KVCache
+from octavo.runner.batch import Batch
+
+
+@dataclass(frozen=True)
+class NumpyWeight:
+    """A stacked projection: `matrix` [out, in] and `bias` [out]."""
+
+    matrix: Array
+    bias: Array | None
+
+
+class NumpyOps:
+    """`octavo.kernels.ops.Ops` on numpy. `reason` says in the start-up table why no faster backend runs."""
+
+    name = "numpy"
+
+    def __init__(self, reason: str = "plain reference") -> None:
+        self.description = reason
+
+    def linear_weight(self, parts: Sequence[NDArray[Any]], biases: Sequence[NDArray[Any]] | None = None) -> NumpyWeight:
+        bias = None if biases is None else _float32(np.concatenate(biases))
+        return NumpyWeight(_float32(parts[0] if len(parts) == 1 else np.concatenate(parts)), bias)
+
+    def vector_weight(self, weight: NDArray[Any]) -> Array:
+        return _float32(weight)
+
+    def dequantize(
+        self, raw: NDArray[np.uint8], type_name: str, shape: tuple[int, ...], dtype: np.dtype[Any]
+    ) -> NDArray[Any]:
+        kind = gguf.GGMLQuantizationType[type_name]
+        rows = raw.reshape(*shape[:-1], -1)
+        values = gguf.quants.dequantize(rows, kind)
+        return values.reshape(shape).astype(dtype, copy=False)
+
+    def embedding(self, token_ids: NDArray[np.int32], weight: NumpyWeight) -> Array:
+        return weight.matrix[token_ids]
+
+    def linear(self, x: Array, weight: NumpyWeight, residual: Array | None = None) -> Array:
+        product: Array = x @ weight.matrix.T
+        if weight.bias is not None:
+            product += weight.bias
+        if residual is None:
+            return product
+        residual += product
+        return residual
+
+    def rms_norm(self, x: Array, weight: Array, epsilon: float) -> Array:
+        mean_square = np.mean(x * x, axis=-1, keepdims=True)
+        normed: Array = x / np.sqrt(mean_square + np.float32(epsilon)) * weight
+        return normed
+
+    def silu_and_multiply(self, gate_up: Array) -> Array:
+        gate, up = np.split(gate_up, 2, axis=-1)
+        with np.errstate(over="ignore"):  # exp(-gate) = inf for a very negative gate, whose silu is 0
+            activated: Array = gate / (1 + np.exp(-gate)) * up
+        return activated
+
+    def rotary(self, qkv: Array, cos_sin: Array, positions: NDArray[np.int32], heads: tuple[int, int, int]) -> None:
+        n, k, d = heads
+        half = cos_sin.shape[1] // 2
+        cos, sin = np.split(cos_sin[positions][:, None], 2, axis=-1)  # [t, 1, r/2] each
+        rotated = qkv.reshape(-1, n + 2 * k, d)[:, : n + k]  # a view on the q and k heads
+        first, second = rotated[..., :half].copy(), rotated[..., half : 2 * half].copy()
+        rotated[..., :half] = first * cos - second * sin
+        rotated[..., half : 2 * half] = second * cos + first * sin
+
+    def write_cache(self, qkv: Array, cache: KVCache, layer: int, batch: Batch, heads: tuple[int, int, int]) -> None:
+        _, keys, values = _split_heads(qkv, heads)
+        _own(cache).write(layer, batch.slot_mapping, keys, values)
+
+    def attention(
+        self, qkv: Array, cache: KVCache, layer: int, batch: Batch, heads: tuple[int, int, int], scale: float
+    ) -> Array:
+        queries, _, _ = _split_heads(qkv, heads)
+        output = np.empty_like(queries)
+        for i, length in enumerate(batch.seq_lens.tolist()):
+            rows = slice(batch.query_starts[i], batch.query_starts[i + 1])
+            keys, values = _own(cache).read(layer, batch.block_tables[i], length)
+            output[rows] = attend(queries[rows], keys, values, scale)
+        return output.reshape(len(qkv), -1)
+
+    def kv_cache(
+        self, layers: int, blocks: int, block_size: int, kv_heads: int, head_size: int, dtype: np.dtype[Any]
+    ) -> NumpyKVCache:
+        return NumpyKVCache((layers, blocks, block_size, kv_heads, head_size), np.dtype(dtype))
+
+    def close(self) -> None:
+        pass
+
+
+def _float32(values: NDArray[Any]) -> Array:
+    return np.ascontiguousarray(values, np.float32)
+
+
+def _split_heads(qkv: Array, heads: tuple[int, int, int]) -> tuple[Array, Array, Array]:
+    """[t, (n + 2k) * d] -> views [t, n, d], [t, k, d], [t, k, d]."""
+    n, k, d = heads
+    split = qkv.reshape(-1, n + 2 * k, d)
+    return split[:, :n], split[:, n : n + k], split[:, n + k :]
+
+
+def _own(cache: KVCache) -> NumpyKVCache:
+    if not isinstance(cache, NumpyKVCache):
+        raise TypeError(f"the numpy backend cannot read a {type(cache).__name__}")
+    return cache
