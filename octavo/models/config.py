@@ -2,8 +2,24 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from typing import Any
+
+from octavo.errors import LoadError
+from octavo.weights.checkpoint import Checkpoint
+
+DTYPES = ("float32", "bfloat16", "float16")
+_ROPE_TYPE_ALIASES = {"su": "longrope"}
+# Keys without which a rope type means nothing. What a type computes is the rotary layer's affair.
+_ROPE_KEYS: dict[str, tuple[str, ...]] = {
+    "linear": ("factor",),
+    "dynamic": ("factor",),
+    "yarn": ("factor",),
+    "longrope": ("short_factor", "long_factor"),
+    "llama3": ("factor", "low_freq_factor", "high_freq_factor", "original_max_position_embeddings"),
+    "factors": ("factors",),
+}
 
 
 @dataclass(frozen=True)
@@ -22,8 +38,10 @@ class ModelConfig:
     norm_epsilon: float
     tie_word_embeddings: bool
     dtype: str  # of the checkpoint: float32 | bfloat16 | float16
-    rope: dict[str, Any]  # rope_theta and the rope_scaling keys (rope_type, factor, ...), in one place whatever the file's age
-    eos_token_ids: tuple[int, ...] = ()
+    # rope_theta, rope_type and what the type needs (factor, ...), in one place whatever the file's age. rope_type
+    # "factors" (from GGUF): every inverse frequency is divided by its entry of `factors` [rotated / 2]
+    rope: dict[str, Any]
+    eos_token_ids: tuple[int, ...] = ()  # of config.json and generation_config.json
     bos_token_id: int | None = None
     raw: dict[str, Any] = field(default_factory=dict)
 
@@ -31,3 +49,155 @@ class ModelConfig:
     def qkv_heads(self) -> tuple[int, int, int]:
         """(heads, KV heads, head size), as the ops take them."""
         return self.num_heads, self.num_kv_heads, self.head_dim
+
+
+def read_model_config(checkpoint: Checkpoint) -> ModelConfig:
+    """Defaults are those of Transformers' LlamaConfig. LoadError names the key whose value makes no sense."""
+    keys = _Keys(checkpoint)
+    _refuse_quantized(checkpoint)
+    hidden_size, num_heads = keys.size("hidden_size"), keys.size("num_attention_heads")
+    num_kv_heads = keys.size("num_key_value_heads", num_heads)
+    if num_heads % num_kv_heads:
+        raise keys.error("num_attention_heads", f"a multiple of num_key_value_heads ({num_kv_heads})")
+    if keys.raw.get("head_dim") is None and hidden_size % num_heads:
+        raise keys.error("hidden_size", f"a multiple of num_attention_heads ({num_heads}) where head_dim is not given")
+    head_dim = keys.size("head_dim", hidden_size // num_heads)
+    if head_dim % 2:
+        raise keys.error("head_dim", "even", head_dim)
+    return ModelConfig(
+        architecture=keys.architecture(),
+        vocab_size=keys.size("vocab_size"),
+        hidden_size=hidden_size,
+        intermediate_size=keys.size("intermediate_size"),
+        num_layers=keys.size("num_hidden_layers"),
+        num_heads=num_heads,
+        num_kv_heads=num_kv_heads,
+        head_dim=head_dim,
+        max_position_embeddings=keys.size("max_position_embeddings", 2048),
+        norm_epsilon=keys.number("rms_norm_eps", 1e-6),
+        tie_word_embeddings=keys.flag("tie_word_embeddings", False),
+        dtype=keys.dtype(),
+        rope=keys.rope(),
+        eos_token_ids=keys.eos_token_ids(),
+        bos_token_id=keys.token_id("bos_token_id"),
+        raw=keys.raw,
+    )
+
+
+class _Keys:
+    """Typed access to config.json; a missing key and null are the same."""
+
+    def __init__(self, checkpoint: Checkpoint) -> None:
+        self.checkpoint = checkpoint
+        self.raw = checkpoint.hf_config
+
+    def error(self, key: str, wanted: str, value: Any = None) -> LoadError:
+        found = self.raw.get(key) if value is None else value
+        return LoadError(f"{self.checkpoint.path}: {key} in the model's configuration must be {wanted}, but is {found!r}")
+
+    def get(self, key: str, default: Any = None) -> Any:
+        value = self.raw.get(key)
+        if value is not None:
+            return value
+        if default is None:
+            raise LoadError(f"{self.checkpoint.path}: the model's configuration has no {key}")
+        return default
+
+    def size(self, key: str, default: int | None = None) -> int:
+        value = self.get(key, default)
+        if not _is_int(value) or value <= 0:
+            raise self.error(key, "a positive integer")
+        return int(value)
+
+    def number(self, key: str, default: float) -> float:
+        value = self.get(key, default)
+        if not _is_positive(value):
+            raise self.error(key, "a positive number")
+        return float(value)
+
+    def flag(self, key: str, default: bool) -> bool:
+        value = self.get(key, default)
+        if not isinstance(value, bool):
+            raise self.error(key, "true or false")
+        return value
+
+    def architecture(self) -> str:
+        value = self.raw.get("architectures")
+        if isinstance(value, list) and value and isinstance(value[0], str):
+            return value[0]
+        raise self.error("architectures", "a list with the class name, such as ['LlamaForCausalLM']")
+
+    def dtype(self) -> str:
+        """`dtype` (newer) or `torch_dtype`; where neither says it, what the file's tensors are stored as."""
+        key = "dtype" if self.raw.get("dtype") is not None else "torch_dtype"
+        value = self.raw.get(key)
+        if value in (None, "auto"):
+            return self.checkpoint.dtype
+        name = value.removeprefix("torch.") if isinstance(value, str) else value
+        if name not in DTYPES:
+            raise self.error(key, f"one of {', '.join(DTYPES)}")
+        return str(name)
+
+    def rope(self) -> dict[str, Any]:
+        """Newer files have `rope_parameters` with rope_theta inside; older ones rope_theta beside `rope_scaling`, which
+        says `type` in the oldest."""
+        key = "rope_parameters" if self.raw.get("rope_parameters") is not None else "rope_scaling"
+        found = self.get(key, {})
+        if not isinstance(found, dict):
+            raise self.error(key, "an object")
+        rope = dict(found)
+        kind = rope.pop("type", None)
+        kind = rope.get("rope_type") or kind or "default"
+        rope["rope_type"] = _ROPE_TYPE_ALIASES.get(kind, kind) if isinstance(kind, str) else kind
+        for name in ("rope_theta", "partial_rotary_factor", "original_max_position_embeddings"):
+            if name in self.raw:
+                rope.setdefault(name, self.raw[name])
+        rope.setdefault("rope_theta", 10000.0)
+        self._check_rope(key, rope)
+        return rope
+
+    def _check_rope(self, key: str, rope: dict[str, Any]) -> None:
+        if not isinstance(rope["rope_type"], str):
+            raise self.error(key, "an object whose rope_type is a string")
+        for name in ("rope_theta", *_ROPE_KEYS.get(rope["rope_type"], ())):
+            value = rope.get(name)
+            numbers = value if isinstance(value, list) and name.endswith(("_factor", "factors")) else [value]
+            if not numbers or not all(_is_positive(number) for number in numbers):
+                raise LoadError(
+                    f"{self.checkpoint.path}: {name} of {key} ({rope['rope_type']}) must be a positive number"
+                    f"{' or a list of them' if isinstance(value, list) else ''}, but is {value!r}"
+                )
+
+    def eos_token_ids(self) -> tuple[int, ...]:
+        found: list[int] = []
+        for source in (self.raw, self.checkpoint.generation_config):
+            value = source.get("eos_token_id")
+            ids = value if isinstance(value, list) else [] if value is None else [value]
+            if not all(_is_int(token_id) for token_id in ids):
+                raise self.error("eos_token_id", "an integer or a list of integers", value)
+            found += ids
+        return tuple(dict.fromkeys(found))
+
+    def token_id(self, key: str) -> int | None:
+        value = self.raw.get(key)
+        if value is not None and not _is_int(value):
+            raise self.error(key, "an integer")
+        return value
+
+
+def _refuse_quantized(checkpoint: Checkpoint) -> None:
+    quantization = checkpoint.hf_config.get("quantization_config")
+    if quantization:
+        method = quantization.get("quant_method") if isinstance(quantization, dict) else quantization
+        raise LoadError(
+            f"{checkpoint.path} is quantized with {method!r}, which is not supported; "
+            "take its bfloat16 or float16 original, or a GGUF file"
+        )
+
+
+def _is_int(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _is_positive(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value) and value > 0

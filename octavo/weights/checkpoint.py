@@ -28,6 +28,10 @@ class Checkpoint(Protocol):
     hf_config: dict[str, Any]  # config.json
     generation_config: dict[str, Any]  # generation_config.json, {} if there is none
 
+    @property
+    def dtype(self) -> str:
+        """float32, float16 or bfloat16: what a configuration that does not say it gets. bfloat16 for GGUF."""
+
     def shapes(self) -> dict[str, tuple[int, ...]]:
         """Name -> shape of every tensor, without reading any."""
 
@@ -98,9 +102,8 @@ class Weights:
         if found is None:
             raise LoadError(f"{ledger.checkpoint.path} has no tensor {self._prefix}{name}, which this architecture needs")
         if found != tuple(shape):
-            raise LoadError(
-                f"{ledger.checkpoint.path}: tensor {stored} has shape {list(found)}, but the configuration needs {list(shape)}"
-            )
+            path, wanted = ledger.checkpoint.path, list(shape)
+            raise LoadError(f"{path}: tensor {stored} has shape {list(found)}, but the configuration needs {wanted}")
         tensor = ledger.checkpoint.read(stored, self.dtype, ledger.ops)
         ledger.settle(stored)
         return tensor

@@ -1,0 +1,109 @@
+"""GGUF files as checkpoints under Hugging Face's names, q and k rows in Hugging Face's order."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+from numpy.typing import NDArray
+
+from octavo.errors import LoadError
+from octavo.kernels.ops import Ops
+from octavo.weights.gguf_header import GGUFTensor, read_header
+from octavo.weights.gguf_names import FAMILIES, generation_config, hugging_face_config
+
+_PLAIN: dict[str, np.dtype[Any]] = {
+    "F32": np.dtype(np.float32),
+    "F16": np.dtype(np.float16),
+    "BF16": np.dtype(ml_dtypes.bfloat16),
+}
+_QUANTIZED = ("Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "Q2_K", "Q3_K", "Q4_K", "Q5_K", "Q6_K")
+_ROPE_FACTORS = "rope_freqs.weight"
+
+
+class GGUFCheckpoint:
+    """An opened .gguf file. `metadata` has every key of the file, arrays as lists (for the tokenizer)."""
+
+    def __init__(self, path: Path) -> None:
+        """LoadError for a damaged file, an architecture or a tensor that is not known, a type that cannot be read."""
+        header = read_header(path)
+        self.path = path
+        self.metadata = header.metadata
+        self.dtype = "bfloat16"  # what "auto" makes of any file: the finest type that quantised weights deserve
+        self._buffer = header.buffer
+        name = self.metadata.get("general.architecture")
+        family = FAMILIES.get(name) if isinstance(name, str) else None
+        if family is None:
+            raise LoadError(
+                f"{path} has the GGUF architecture {name!r}, which is not supported; supported: {', '.join(FAMILIES)}"
+            )
+        self.hf_config = hugging_face_config(family, self.metadata)
+        self.generation_config = generation_config(self.metadata)
+        self._tensors: dict[str, GGUFTensor] = {}
+        self._permuted_heads: dict[str, int] = {}
+        for stored, tensor in header.tensors.items():
+            if tensor.type_name not in _PLAIN and tensor.type_name not in _QUANTIZED:
+                supported = ", ".join((*_PLAIN, *_QUANTIZED))
+                raise LoadError(
+                    f"{path}: tensor {stored} is {tensor.type_name}, which is not supported; supported: {supported}"
+                )
+            if stored == _ROPE_FACTORS:
+                self._set_rope_factors(tensor)
+                continue
+            renamed = family.tensor_name(stored)
+            if renamed is None:
+                raise LoadError(f"{path}: tensor {stored} is not known in the GGUF architecture {name!r}")
+            self._tensors[renamed] = tensor
+            heads_key = family.permuted_heads_key(stored)
+            if heads_key is not None:
+                self._permuted_heads[renamed] = self._heads(heads_key, stored, tensor)
+        self.hf_config["tie_word_embeddings"] = "lm_head.weight" not in self._tensors
+        if "model.embed_tokens.weight" in self._tensors:
+            self.hf_config["vocab_size"] = self._tensors["model.embed_tokens.weight"].shape[0]
+
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        """Name -> shape of every tensor."""
+        return {name: tensor.shape for name, tensor in self._tensors.items()}
+
+    def nbytes(self, name: str) -> int:
+        """Bytes of the tensor in the file."""
+        return self._tensors[name].nbytes
+
+    def read(self, name: str, dtype: np.dtype[Any], ops: Ops) -> NDArray[Any]:
+        """A read-only view where the file has `dtype` already (and its rows need no reordering), else a new array."""
+        tensor = self._tensors[name]
+        rows = self._rows(tensor)
+        if name in self._permuted_heads:
+            rows = _unpermute(rows, self._permuted_heads[name], tensor.shape)
+        plain = _PLAIN.get(tensor.type_name)
+        if plain is None:
+            return ops.dequantize(rows, tensor.type_name, tensor.shape, dtype)
+        return rows.view(plain).reshape(tensor.shape).astype(dtype, copy=False)
+
+    def _rows(self, tensor: GGUFTensor) -> NDArray[np.uint8]:
+        """The file's bytes, [..., bytes of a row]."""
+        flat = np.frombuffer(self._buffer, np.uint8, tensor.nbytes, tensor.offset)
+        return flat.reshape(*tensor.shape[:-1], tensor.row_nbytes)
+
+    def _heads(self, key: str, stored: str, tensor: GGUFTensor) -> int:
+        heads = self.hf_config.get(key)
+        has_whole_rows = len(tensor.shape) > 1 or tensor.type_name in _PLAIN
+        if not isinstance(heads, int) or heads <= 0 or tensor.shape[0] % (2 * heads) or not has_whole_rows:
+            raise LoadError(f"{self.path}: {tensor.shape[0]} rows of tensor {stored} do not fit {key} = {heads}")
+        return heads
+
+    def _set_rope_factors(self, tensor: GGUFTensor) -> None:
+        """llama.cpp stores what rope type llama3 makes of each frequency as divisors, instead of its parameters."""
+        if tensor.type_name != "F32":
+            raise LoadError(f"{self.path}: tensor {_ROPE_FACTORS} is {tensor.type_name} instead of F32")
+        factors = self._rows(tensor).view(np.float32).ravel()
+        self.hf_config["rope_scaling"] = {"rope_type": "factors", "factors": factors.tolist()}
+
+
+def _unpermute(rows: NDArray[np.uint8], heads: int, shape: tuple[int, ...]) -> NDArray[np.uint8]:
+    """llama.cpp interleaves the two halves of each head, [heads, 2, d/2] -> [heads, d/2, 2]; this goes back. Works on raw
+    bytes: quantisation blocks never cross rows. A bias [out] has rows of one element."""
+    split = rows.reshape(heads, shape[0] // heads // 2, 2, rows.size // shape[0])
+    return np.ascontiguousarray(split.swapaxes(1, 2)).reshape(rows.shape)

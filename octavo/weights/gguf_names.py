@@ -1,0 +1,135 @@
+"""From llama.cpp's names to Hugging Face's: one `GGUFFamily` per `general.architecture`.
+
+A new family is one more entry of `FAMILIES`, with what differs from Llama.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from typing import Any
+
+_LLAMA_TENSORS = {
+    "token_embd": "model.embed_tokens",
+    "output_norm": "model.norm",
+    "output": "lm_head",
+    "blk.{}.attn_norm": "model.layers.{}.input_layernorm",
+    "blk.{}.attn_q": "model.layers.{}.self_attn.q_proj",
+    "blk.{}.attn_k": "model.layers.{}.self_attn.k_proj",
+    "blk.{}.attn_v": "model.layers.{}.self_attn.v_proj",
+    "blk.{}.attn_output": "model.layers.{}.self_attn.o_proj",
+    "blk.{}.ffn_norm": "model.layers.{}.post_attention_layernorm",
+    "blk.{}.ffn_gate": "model.layers.{}.mlp.gate_proj",
+    "blk.{}.ffn_up": "model.layers.{}.mlp.up_proj",
+    "blk.{}.ffn_down": "model.layers.{}.mlp.down_proj",
+    "blk.{}.attn_rot_embd": "model.layers.{}.self_attn.rotary_emb.inv_freq",
+}
+_LLAMA_KEYS = {
+    "block_count": "num_hidden_layers",
+    "context_length": "max_position_embeddings",
+    "embedding_length": "hidden_size",
+    "feed_forward_length": "intermediate_size",
+    "attention.head_count": "num_attention_heads",
+    "attention.head_count_kv": "num_key_value_heads",
+    "attention.layer_norm_rms_epsilon": "rms_norm_eps",
+    "attention.key_length": "head_dim",
+    "rope.freq_base": "rope_theta",
+    "vocab_size": "vocab_size",
+}
+_SAMPLING_KEYS = {
+    "general.sampling.temp": "temperature",
+    "general.sampling.top_k": "top_k",
+    "general.sampling.top_p": "top_p",
+    "general.sampling.min_p": "min_p",
+    "general.sampling.penalty_repeat": "repetition_penalty",
+}
+_EOS_KEYS = ("eos_token_id", "eot_token_id", "eom_token_id")
+_LAYER = re.compile(r"^blk\.(\d+)\.")
+
+
+@dataclass(frozen=True)
+class GGUFFamily:
+    """How one `general.architecture` maps. Tensor names are without `.weight`/`.bias`, `{}` is the layer's number;
+    keys are without the `<architecture>.` prefix."""
+
+    architecture: str  # Hugging Face's class name
+    model_type: str
+    tensors: dict[str, str] = field(default_factory=lambda: _LLAMA_TENSORS)
+    keys: dict[str, str] = field(default_factory=lambda: _LLAMA_KEYS)
+    # tensors whose rows llama.cpp reorders for its interleaved rotary -> the key with their number of heads
+    permuted: dict[str, str] = field(default_factory=dict)
+
+    def tensor_name(self, name: str) -> str | None:
+        """Hugging Face's name of a tensor, None if the family has none for it."""
+        stem, _, kind = name.rpartition(".")
+        layer = _LAYER.match(name)
+        pattern = _LAYER.sub("blk.{}.", stem)
+        found = self.tensors.get(pattern)
+        if found is None or kind not in ("weight", "bias"):
+            return None
+        suffix = "" if found.endswith("inv_freq") else f".{kind}"
+        return found.format(layer[1] if layer else "") + suffix
+
+    def permuted_heads_key(self, name: str) -> str | None:
+        """The `hf_config` key of the number of heads by which the tensor's rows are permuted, None if they are not."""
+        return self.permuted.get(_LAYER.sub("blk.{}.", name.rpartition(".")[0]))
+
+
+FAMILIES = {
+    "llama": GGUFFamily(
+        "LlamaForCausalLM",
+        "llama",
+        permuted={"blk.{}.attn_q": "num_attention_heads", "blk.{}.attn_k": "num_key_value_heads"},
+    ),
+}
+
+
+def hugging_face_config(family: GGUFFamily, metadata: dict[str, Any]) -> dict[str, Any]:
+    """config.json's keys from the metadata. What the tensors alone tell (vocabulary, tied head) is not in it."""
+    prefix = metadata["general.architecture"]
+    config: dict[str, Any] = {"architectures": [family.architecture], "model_type": family.model_type}
+    for key, name in family.keys.items():
+        if f"{prefix}.{key}" in metadata:
+            config[name] = metadata[f"{prefix}.{key}"]
+    config.setdefault("num_key_value_heads", config.get("num_attention_heads"))
+    rotated, heads = metadata.get(f"{prefix}.rope.dimension_count"), config.get("num_attention_heads")
+    if isinstance(rotated, int) and isinstance(heads, int) and heads > 0:
+        head_dim = config.get("head_dim", config.get("hidden_size", 0) // heads)
+        if rotated != head_dim > 0:
+            config["partial_rotary_factor"] = rotated / head_dim
+    scaling = _rope_scaling(prefix, metadata)
+    if scaling:
+        config["rope_scaling"] = scaling
+    for name in ("bos_token_id", "eos_token_id", "padding_token_id"):
+        if f"tokenizer.ggml.{name}" in metadata:
+            config[name.replace("padding", "pad")] = metadata[f"tokenizer.ggml.{name}"]
+    config["torch_dtype"] = "bfloat16"
+    return config
+
+
+def generation_config(metadata: dict[str, Any]) -> dict[str, Any]:
+    """generation_config.json's keys: every id that ends a turn, and the sampling defaults that newer files carry."""
+    config = {name: metadata[key] for key, name in _SAMPLING_KEYS.items() if key in metadata}
+    eos = [metadata[f"tokenizer.ggml.{name}"] for name in _EOS_KEYS if f"tokenizer.ggml.{name}" in metadata]
+    if eos:
+        config["eos_token_id"] = list(dict.fromkeys(eos))
+    return config
+
+
+def _rope_scaling(prefix: str, metadata: dict[str, Any]) -> dict[str, Any]:
+    """rope_scaling in config.json's spelling; `{}` for none. Older files have only `rope.scale_linear`."""
+    linear = metadata.get(f"{prefix}.rope.scale_linear")
+    kind = metadata.get(f"{prefix}.rope.scaling.type", "linear" if linear else "none")
+    if kind == "none":
+        return {}
+    scaling: dict[str, Any] = {"rope_type": kind, "factor": metadata.get(f"{prefix}.rope.scaling.factor", linear)}
+    names = {
+        "original_context_length": "original_max_position_embeddings",
+        "attn_factor": "attention_factor",
+        "yarn_beta_fast": "beta_fast",
+        "yarn_beta_slow": "beta_slow",
+    }
+    for key, name in names.items():
+        if f"{prefix}.rope.scaling.{key}" in metadata:
+            scaling[name] = metadata[f"{prefix}.rope.scaling.{key}"]
+    return scaling

@@ -1,0 +1,50 @@
+"""Opening a checkpoint: which format a path holds, and the one line that says why it holds none."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+from octavo.errors import LoadError
+from octavo.weights.checkpoint import Checkpoint
+from octavo.weights.safetensors import SafetensorsCheckpoint, read_json
+
+_DTYPES: dict[str, np.dtype[Any]] = {
+    "float32": np.dtype(np.float32),
+    "float16": np.dtype(np.float16),
+    "bfloat16": np.dtype(ml_dtypes.bfloat16),
+}
+
+
+def open_checkpoint(path: Path) -> Checkpoint:
+    """A model directory or a .gguf file. Reads headers only. LoadError: one line that says what the path holds."""
+    if path.is_dir():
+        if not (path / "config.json").exists():
+            raise LoadError(_why_no_model(path))
+        return SafetensorsCheckpoint(path)
+    if not path.exists():
+        raise LoadError(f"{path} does not exist")
+    if path.suffix != ".gguf":
+        raise LoadError(f"{path} is neither a model directory nor a .gguf file")
+    from octavo.weights.gguf import GGUFCheckpoint  # not before it is needed: the gguf library takes 0.05 s
+
+    return GGUFCheckpoint(path)
+
+
+def weights_dtype(choice: str, model_dtype: str) -> np.dtype[Any]:
+    """The dtype of weights and KV cache for `--dtype`: `auto` is `ModelConfig.dtype` (bfloat16 for GGUF)."""
+    return _DTYPES[model_dtype if choice == "auto" else choice]
+
+
+def _why_no_model(path: Path) -> str:
+    if (path / "adapter_config.json").exists():
+        base = read_json(path / "adapter_config.json").get("base_model_name_or_path")
+        return f"{path} is a LoRA adapter and no model; give its base model{f' {base}' if base else ''} instead"
+    files = sorted(file.name for file in path.iterdir())
+    if gguf := [name for name in files if name.endswith(".gguf")]:
+        return f"{path} has no config.json but {', '.join(gguf[:3])}; give the path of the .gguf file itself"
+    found = f"it holds {', '.join(files[:4])}{' ...' if len(files) > 4 else ''}" if files else "it is empty"
+    return f"{path} is not a model directory: it has no config.json ({found})"
