@@ -2,13 +2,34 @@
 
 from __future__ import annotations
 
+from enum import IntEnum
+from typing import Any
+
 import msgspec
 
+from octavo.sampling.validation import validate
 
-class SamplingParams(msgspec.Struct, omit_defaults=True, dict=True):
+GREEDY_TEMPERATURE = 0.01
+"""Below this temperature the most likely token is taken. (vLLM draws at 0.01 there, which is nearly always the same.)"""
+
+
+class SamplingType(IntEnum):
+    """How the next token is found; RANDOM_SEED is RANDOM with a seed that the user chose."""
+
+    GREEDY = 0
+    RANDOM = 1
+    RANDOM_SEED = 2
+
+
+class SamplingParams(msgspec.Struct, omit_defaults=True):
     """How to choose tokens. The order in which the fields act is written in `octavo.sampling.sampler`.
 
-    Raises `ValidationError` for a value outside its range.
+    Raises `ValidationError` for a value of a wrong type or outside its range (`octavo.sampling.validation` has the rules).
+    Construction normalises: numbers become plain int and float, `stop` and `stop_token_ids` lists (the latter without
+    repeats), `logit_bias` maps int to values clamped to [-100, 100], seed -1 becomes None. A decoded copy is equal.
+
+    Two values mean something of their own here. `temperature` in [0, 0.01) is greedy. `top_p=0` is accepted (vLLM refuses
+    it) and keeps the most likely token alone.
     """
 
     n: int = 1
@@ -17,18 +38,44 @@ class SamplingParams(msgspec.Struct, omit_defaults=True, dict=True):
     repetition_penalty: float = 1.0
     temperature: float = 1.0
     top_p: float = 1.0
-    top_k: int = 0
+    top_k: int = 0  # 0 or -1: off
     min_p: float = 0.0
     seed: int | None = None
-    stop: str | list[str] | None = None
-    stop_token_ids: list[int] | None = None
+    stop: str | list[str] | None = None  # a list once constructed
+    stop_token_ids: list[int] | None = None  # a list once constructed
     ignore_eos: bool = False
     max_tokens: int | None = 16
     min_tokens: int = 0
-    logprobs: int | None = None
+    logprobs: int | None = None  # so many of the most likely ones beside the sampled one; -1: the whole vocabulary
     prompt_logprobs: int | None = None
     detokenize: bool = True
     skip_special_tokens: bool = True
     spaces_between_special_tokens: bool = True
     include_stop_str_in_output: bool = False
     logit_bias: dict[int, float] | None = None
+
+    def __post_init__(self) -> None:
+        validate(self)
+
+    @staticmethod
+    def from_optional(**values: Any) -> SamplingParams:
+        """Construct where None means "not given", as fields of a JSON body do. `max_tokens=None` stays: no limit."""
+        return SamplingParams(**{name: value for name, value in values.items() if value is not None or name == "max_tokens"})
+
+    def clone(self) -> SamplingParams:
+        """A copy that shares no list or dict with this one, validated again (fields may have been assigned since)."""
+        fields = {name: getattr(self, name) for name in self.__struct_fields__}
+        copies = {name: type(value)(value) for name, value in fields.items() if isinstance(value, list | dict)}
+        return SamplingParams(**{**fields, **copies})
+
+    @property
+    def is_greedy(self) -> bool:
+        """Whether the most likely token is taken, with nothing drawn."""
+        return self.temperature < GREEDY_TEMPERATURE
+
+    @property
+    def sampling_type(self) -> SamplingType:
+        """Greedy, random, or random with a seed."""
+        if self.is_greedy:
+            return SamplingType.GREEDY
+        return SamplingType.RANDOM if self.seed is None else SamplingType.RANDOM_SEED
