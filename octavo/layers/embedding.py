@@ -1,0 +1,42 @@
+"""The two ends of a decoder: token ids to vectors, vectors to logits."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from octavo.kernels.ops import Array, Handle, Ops
+from octavo.models.config import ModelConfig
+from octavo.weights.checkpoint import Weights
+
+
+class Embedding:
+    """Token ids [t] -> vectors [t, h]."""
+
+    def __init__(self, weight: Handle, ops: Ops) -> None:
+        self._weight = weight
+        self._ops = ops
+
+    def __call__(self, token_ids: NDArray[np.int32]) -> Array:
+        return self._ops.embedding(token_ids, self._weight)
+
+
+class Head:
+    """Vectors [r, h] -> logits [r, vocabulary]."""
+
+    def __init__(self, weight: Handle, ops: Ops) -> None:
+        self._weight = weight
+        self._ops = ops
+
+    def __call__(self, hidden: Array) -> Array:
+        return self._ops.linear(hidden, self._weight)
+
+
+def embedding_and_head(config: ModelConfig, weights: Weights, ops: Ops) -> tuple[Embedding, Head]:
+    """`model.embed_tokens` and `lm_head`: one weight when the configuration ties them (Press and Wolf, 2017)."""
+    shape = config.vocab_size, config.hidden_size
+    if config.tie_word_embeddings:
+        weights.tie("model.embed_tokens.weight", "lm_head.weight")
+    embedding = ops.linear_weight([weights.take("model.embed_tokens.weight", shape)])
+    head = embedding if config.tie_word_embeddings else ops.linear_weight([weights.take("lm_head.weight", shape)])
+    return Embedding(embedding, ops), Head(head, ops)

@@ -1,0 +1,46 @@
+"""Which class serves which architecture. Families are imported only when a checkpoint asks for them."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Protocol, cast
+
+from octavo.errors import LoadError
+from octavo.kernels.ops import Array, KVCache, Ops
+from octavo.models.config import ModelConfig
+from octavo.runner.batch import Batch
+from octavo.weights.checkpoint import Weights
+
+FAMILIES = {"LlamaForCausalLM": "octavo.models.llama"}
+"""`architectures` of config.json -> the module that holds a class of that name."""
+
+
+class Model(Protocol):
+    """A loaded decoder. Activations are float32."""
+
+    config: ModelConfig
+    nbytes: int  # of the weights, as loaded
+
+    def forward(self, batch: Batch, cache: KVCache) -> Array:
+        """Run the flat batch, storing its keys and values: [r, h] final (normed) hidden states of `batch.logits_rows`."""
+
+    def logits(self, hidden: Array) -> Array:
+        """[r, h] of `forward` -> [r, vocabulary]. Apart, so that a caller may take a few rows at a time."""
+
+
+class _Family(Protocol):
+    def __call__(self, config: ModelConfig, weights: Weights, ops: Ops) -> Model: ...
+
+
+def build_model(config: ModelConfig, weights: Weights, ops: Ops) -> Model:
+    """Load the model that `config` describes; constructing it takes every tensor from `weights`.
+
+    LoadError for an unknown architecture, and for tensors that are missing, left over or of the wrong shape.
+    """
+    module = FAMILIES.get(config.architecture)
+    if module is None:
+        raise LoadError(f"architecture {config.architecture!r} is not supported; supported: {', '.join(sorted(FAMILIES))}")
+    family = cast(_Family, getattr(import_module(module), config.architecture))
+    model = family(config, weights, ops)
+    weights.finish()
+    return model

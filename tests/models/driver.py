@@ -1,0 +1,43 @@
+"""Runs a model without an engine: one sequence, cut into steps, its blocks scattered over the cache."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from octavo.kernels.ops import Ops
+from octavo.models.registry import Model
+from octavo.runner.batch import Batch
+
+BLOCK_SIZE = 16
+
+
+def logits_of(model: Model, ops: Ops, token_ids: Sequence[int], chunk: int) -> NDArray[np.float32]:
+    """Logits [tokens, vocabulary] at every position of a prompt computed `chunk` tokens at a time."""
+    config = model.config
+    blocks = -(-len(token_ids) // BLOCK_SIZE)
+    cache = ops.kv_cache(
+        config.num_layers, 2 * blocks + 1, BLOCK_SIZE, config.num_kv_heads, config.head_dim, np.dtype(np.float32)
+    )
+    table = (np.random.RandomState(1).permutation(2 * blocks)[:blocks] + 1).astype(np.int32)
+    parts = []
+    for start in range(0, len(token_ids), chunk):
+        batch = _step(np.asarray(token_ids, np.int32), start, min(start + chunk, len(token_ids)), table)
+        parts.append(model.logits(model.forward(batch, cache)))
+    cache.close()
+    return np.concatenate(parts)
+
+
+def _step(token_ids: NDArray[np.int32], start: int, end: int, table: NDArray[np.int32]) -> Batch:
+    positions = np.arange(start, end)
+    return Batch(
+        token_ids=token_ids[start:end],
+        positions=positions.astype(np.int32),
+        slot_mapping=table[positions // BLOCK_SIZE].astype(np.int64) * BLOCK_SIZE + positions % BLOCK_SIZE,
+        query_starts=np.array([0, end - start], np.int32),
+        seq_lens=np.array([end], np.int32),
+        block_tables=table[None, : -(-end // BLOCK_SIZE)],
+        logits_rows=np.arange(end - start, dtype=np.int32),
+    )
