@@ -31,7 +31,8 @@ class ScheduledRow:
 
 @dataclass(slots=True)
 class StepPlan:
-    """`freed_rows` first, then `new_rows`, then the computation. Differences only: the runner keeps the rest.
+    """`freed_rows` first, then `new_rows`, then the computation. Differences only: the runner keeps the rest. Freeing a
+    row that is free already does nothing (it happens after a failed step).
 
     `new_block_ids` of a row in `new_rows` is its whole block table. `block_copies` (source, target) happen before the
     step's first write."""
@@ -49,7 +50,9 @@ class RowResult:
     row: int
     token_id: int | None = None  # when `sample` was set
     logprobs: TokenLogprobs | None = None
-    prompt_logprobs: list[TokenLogprobs] | None = None  # for prompt positions start + 1 .. start + num_tokens (those < prompt length)
+    prompt_logprobs: list[TokenLogprobs] | None = (
+        None  # for prompt positions start + 1 .. start + num_tokens (those < prompt length)
+    )
     error: str | None = None  # this row alone failed; its sequence ends, the others go on
 
 

@@ -48,8 +48,16 @@ class RequestDelta(msgspec.Struct, omit_defaults=True):
 
 
 class EngineStats(msgspec.Struct, omit_defaults=True):
-    """The engine's counters, cumulative since its start, and gauges as of the step that carries them."""
+    """The engine's counters, cumulative since its start, and gauges as of the step that carries them.
 
+    Sequences are counted, n for a request. At every moment num_received = num_finished + num_aborted + num_failed +
+    num_running + num_waiting.
+    """
+
+    num_received: int = 0
+    num_finished: int = 0  # by stop or length; a stop string that the client found included
+    num_aborted: int = 0
+    num_failed: int = 0
     num_running: int = 0
     num_waiting: int = 0
     num_blocks: int = 0

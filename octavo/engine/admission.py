@@ -1,0 +1,33 @@
+"""Whether a request can ever run: asked by the engine on arrival, and by whoever wants to refuse it sooner."""
+
+from __future__ import annotations
+
+from octavo.engine.request import Request
+from octavo.errors import ValidationError
+
+
+def check_can_run(request: Request, *, num_blocks: int, block_size: int, max_model_len: int) -> None:
+    """ValidationError with the arithmetic if one sequence of the request could need more blocks than the cache has, or if
+    its prompt is empty or leaves no room for a token of output.
+
+    The last token of a sequence is never written to the cache, since nothing follows that would attend to it.
+    """
+    prompt = len(request.prompt_token_ids)
+    output = request.params.max_tokens
+    if not 0 < prompt < max_model_len:
+        raise ValidationError(
+            f"The prompt must have 1 to {max_model_len - 1} tokens, got {prompt}.", parameter="input_tokens", value=prompt
+        )
+    longest = max_model_len if output is None else min(prompt + output, max_model_len)
+    needed = -(-(longest - 1) // block_size)
+    if needed <= num_blocks:
+        return
+    fits = num_blocks * block_size + 1 - prompt
+    advice = f"Request at most {fits} output tokens" if fits > 0 else "Shorten the prompt"
+    raise ValidationError(
+        f"The request needs up to {needed} KV cache blocks ({prompt} prompt tokens and up to {longest - prompt} output "
+        f"tokens, {block_size} tokens a block), but the cache has only {num_blocks} blocks. {advice}, or start "
+        "the server with more KV cache (--kv-cache-memory-bytes, --memory-utilization).",
+        parameter="max_tokens" if fits > 0 else "input_tokens",
+        value=output if fits > 0 else prompt,
+    )

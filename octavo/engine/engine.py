@@ -1,0 +1,208 @@
+"""The engine: requests go in, each step's deltas come out. It owns the sequences, the block pool and the runner."""
+
+from __future__ import annotations
+
+import copy
+import logging
+import time
+from typing import Any
+
+from octavo.cache.block_pool import BlockPool
+from octavo.engine.admission import check_can_run
+from octavo.engine.plan import RowResult, Runner, ScheduledRow, StepPlan
+from octavo.engine.request import EngineOutput, EngineStats, Request, RequestDelta
+from octavo.engine.scheduler import Scheduler
+from octavo.engine.sequence import Sequence
+from octavo.errors import ConfigError, EngineDeadError, ValidationError
+from octavo.sampling.stopping import finish_reason
+
+logger = logging.getLogger(__name__)
+
+FAILED_STEPS_UNTIL_DEAD = 3
+
+
+class Engine:
+    """One model, one KV cache, one step at a time. Not thread-safe: a client serialises what many threads ask for."""
+
+    def __init__(
+        self,
+        runner: Runner,
+        *,
+        block_size: int,
+        max_num_seqs: int,
+        max_num_batched_tokens: int,
+        max_model_len: int,
+        enable_chunked_prefill: bool = True,
+    ) -> None:
+        if not enable_chunked_prefill and max_num_batched_tokens < max_model_len:
+            raise ConfigError(
+                f"--max-num-batched-tokens ({max_num_batched_tokens}) is smaller than --max-model-len ({max_model_len}), "
+                "and without chunked prefill a prompt must fit in one step: raise the first, lower the second, or leave out "
+                "--no-enable-chunked-prefill"
+            )
+        self.max_model_len = max_model_len
+        self._runner = runner
+        self._pool = BlockPool(runner.num_blocks, block_size)
+        self._scheduler = Scheduler(
+            self._pool,
+            max_num_seqs=max_num_seqs,
+            max_num_batched_tokens=max_num_batched_tokens,
+            enable_chunked_prefill=enable_chunked_prefill,
+        )
+        self._sequences: dict[str, dict[int, Sequence]] = {}  # of requests that have not ended, by id and index
+        self._pending: list[RequestDelta] = []  # made outside of a step, to go out with the next
+        self._counters = EngineStats()
+        self._failed_steps = 0  # in a row
+
+    @property
+    def has_work(self) -> bool:
+        """Whether `step` has something to compute or to say."""
+        return bool(self._sequences or self._pending)
+
+    def add(self, request: Request) -> None:
+        """Queue the n sequences of a request, or refuse it with deltas if it can never run. An id that is running already
+        is ignored: an answer could not be told from those of its first use."""
+        if request.request_id in self._sequences:
+            logger.error("Request %s is running already; its second use is ignored", request.request_id)
+            return
+        self._counters.num_received += request.params.n
+        try:
+            check_can_run(
+                request,
+                num_blocks=self._pool.num_blocks,
+                block_size=self._pool.block_size,
+                max_model_len=self.max_model_len,
+            )
+        except ValidationError as error:
+            self._counters.num_failed += request.params.n
+            self._pending += [_error_delta(request, index, error.message) for index in range(request.params.n)]
+            return
+        sequences = {index: Sequence(request, index, self._pool) for index in range(request.params.n)}
+        self._sequences[request.request_id] = sequences
+        for sequence in sequences.values():
+            self._scheduler.add(sequence)
+
+    def abort(self, request_id: str, index: int | None = None, reason: str = "abort") -> None:
+        """End one sequence, or all of a request. Its blocks are free on return. Unknown ids are ignored: it may just have
+        ended. `reason` is "abort", or "stop" when the text matched a stop string."""
+        sequences = self._sequences.get(request_id, {})
+        for sequence in [sequences[i] for i in sequences if index in (None, i)]:
+            self._end(sequence, reason)
+
+    def step(self) -> EngineOutput:
+        """Plan, compute, apply. EngineDeadError after several failed steps in a row."""
+        plan = self._scheduler.plan()
+        if plan.scheduled:
+            self._run(plan)
+        deltas, self._pending = self._pending, []
+        stats = self.stats()
+        stats.iteration_tokens = sum(scheduled.num_tokens for scheduled in plan.scheduled)
+        return EngineOutput(deltas=deltas, stats=stats)
+
+    def stats(self) -> EngineStats:
+        """Counters and gauges as of now."""
+        stats = copy.copy(self._counters)
+        stats.num_running = len(self._scheduler.running)
+        stats.num_waiting = len(self._scheduler.waiting)
+        stats.num_blocks = self._pool.num_blocks
+        stats.num_free_blocks = self._pool.num_free
+        stats.num_preemptions = self._scheduler.num_preemptions
+        return stats
+
+    def check_integrity(self) -> dict[str, int]:
+        """Blocks free, held and in all. IntegrityError if the bookkeeping contradicts itself. Walks the whole pool."""
+        sequences = [sequence for request in self._sequences.values() for sequence in request.values()]
+        self._pool.check_integrity([sequence.table.block_ids for sequence in sequences])
+        self._scheduler.check_integrity(sequences)
+        return {"free": self._pool.num_free, "held": self._pool.num_held, "total": self._pool.num_blocks}
+
+    def debug_state(self) -> dict[str, Any]:
+        """Running and waiting sequences (the first 100 of each) and the state of the pool, for people."""
+        running, waiting = list(self._scheduler.running), list(self._scheduler.waiting)
+        return {
+            "running": [sequence.describe() for sequence in running[:100]],
+            "waiting": [sequence.describe() for sequence in waiting[:100]],
+            "num_running": len(running),
+            "num_waiting": len(waiting),
+            "blocks": {"free": self._pool.num_free, "held": self._pool.num_held, "total": self._pool.num_blocks},
+        }
+
+    def close(self) -> None:
+        """Give back weights and cache."""
+        self._runner.close()
+
+    def _run(self, plan: StepPlan) -> None:
+        self._counters.num_steps += 1
+        now = time.time()
+        try:
+            results = self._runner.execute(plan)
+        except BaseException as error:  # whatever it is, the rest of the engine goes on; an interrupt does so elsewhere
+            self._fail(plan, error)
+            if not isinstance(error, Exception):
+                raise
+            return
+        self._failed_steps = 0
+        for scheduled, result in zip(plan.scheduled, results, strict=True):
+            self._apply(self._scheduler.sequence_at(scheduled.row), scheduled, result, now)
+
+    def _apply(self, sequence: Sequence, scheduled: ScheduledRow, result: RowResult, now: float) -> None:
+        request = sequence.request
+        sequence.scheduled_time = sequence.scheduled_time or now
+        if result.error is not None:
+            self._end(sequence, "error")
+            self._pending.append(_error_delta(request, sequence.index, result.error))
+            return
+        if result.prompt_logprobs is not None:
+            sequence.collect_prompt_logprobs(scheduled.start, result.prompt_logprobs)
+        if result.token_id is None:
+            return
+        sequence.output_token_ids.append(result.token_id)
+        reason, stop_reason = finish_reason(request, sequence.output_token_ids, self.max_model_len)
+        is_first = len(sequence.output_token_ids) == 1
+        self._pending.append(
+            RequestDelta(
+                request_id=request.request_id,
+                index=sequence.index,
+                token_ids=[result.token_id],
+                logprobs=[result.logprobs] if result.logprobs is not None else None,
+                prompt_logprobs=sequence.prompt_logprobs if is_first else None,
+                finish_reason=reason,
+                stop_reason=stop_reason,
+                num_preemptions=sequence.num_preemptions,
+                scheduled_time=sequence.scheduled_time if is_first else 0.0,
+            )
+        )
+        if reason is not None:
+            self._end(sequence, reason)
+
+    def _fail(self, plan: StepPlan, error: BaseException) -> None:
+        """A whole step failed: its sequences end, since nobody knows what of it was done; those not in it go on."""
+        logger.error("A step with %d sequences failed", len(plan.scheduled), exc_info=error)
+        self._failed_steps += 1
+        if self._failed_steps >= FAILED_STEPS_UNTIL_DEAD:
+            raise EngineDeadError(
+                f"{self._failed_steps} steps in a row failed, the last with {type(error).__name__}: {error}"
+            )
+        self._scheduler.resend_freed_rows(plan.freed_rows)
+        for scheduled in plan.scheduled:
+            sequence = self._scheduler.sequence_at(scheduled.row)
+            self._end(sequence, "error")
+            message = f"The step that computed this request failed ({type(error).__name__}); the server's log says more."
+            self._pending.append(_error_delta(sequence.request, sequence.index, message))
+
+    def _end(self, sequence: Sequence, reason: str) -> None:
+        self._scheduler.remove(sequence)
+        siblings = self._sequences[sequence.request.request_id]
+        del siblings[sequence.index]
+        if not siblings:
+            del self._sequences[sequence.request.request_id]
+        if reason == "error":
+            self._counters.num_failed += 1
+        elif reason == "abort":
+            self._counters.num_aborted += 1
+        else:
+            self._counters.num_finished += 1
+
+
+def _error_delta(request: Request, index: int, message: str) -> RequestDelta:
+    return RequestDelta(request_id=request.request_id, index=index, finish_reason="error", error=message)

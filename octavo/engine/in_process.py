@@ -1,0 +1,89 @@
+"""The engine in the caller's own process: for `LLM`, and for tests."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+from octavo.engine.engine import Engine
+from octavo.engine.operations import perform
+from octavo.engine.request import EngineOutput, EngineStatus, Request
+from octavo.errors import EngineDeadError
+
+
+class InProcessClient:
+    """An `EngineClient` whose `poll` runs one step. Requests and aborts wait in a queue until the engine is between two
+    steps, so other threads may make them at any time."""
+
+    def __init__(self, engine: Engine, status: EngineStatus | None = None) -> None:
+        """`status` is the last one that building the engine reported, with the start-up table."""
+        self._engine = engine
+        self._status = status or EngineStatus("ready", 100.0, max_model_len=engine.max_model_len)
+        self._commands: deque[Callable[[], None]] = deque()
+        self._arrived = threading.Event()
+        self._between_steps = threading.Lock()  # held while the engine is used
+
+    @property
+    def status(self) -> EngineStatus:
+        """Ready, until it is closed or dead."""
+        return self._status
+
+    def submit(self, request: Request) -> None:
+        """See `EngineClient`."""
+        self._enqueue(lambda: self._engine.add(request))
+
+    def abort(self, request_id: str, index: int | None = None, reason: str = "abort") -> None:
+        """See `EngineClient`."""
+        self._enqueue(lambda: self._engine.abort(request_id, index, reason))
+
+    def poll(self, timeout: float) -> EngineOutput:
+        """Run one step; with nothing to run, wait up to `timeout` seconds for a request first."""
+        self._arrived.clear()  # before looking, so that what comes after the look ends the wait
+        with self._between_steps:
+            idle = not self._commands and not self._status.is_dead and not self._engine.has_work
+        if idle:
+            self._arrived.wait(timeout)
+        with self._between_steps:
+            had_commands = self._run_commands()
+            if self._engine.has_work:
+                return self._step()
+            return EngineOutput(stats=self._engine.stats() if had_commands else None)
+
+    def call(self, method: str, *arguments: Any) -> Any:
+        """See `EngineClient`."""
+        with self._between_steps:
+            self._run_commands()
+            return perform(self._engine, method, arguments)
+
+    def close(self) -> None:
+        """See `EngineClient`."""
+        with self._between_steps:
+            if not self._status.is_dead:
+                self._die("The engine was closed.")
+
+    def _enqueue(self, command: Callable[[], None]) -> None:
+        self._commands.append(command)
+        self._arrived.set()
+
+    def _run_commands(self) -> bool:
+        """Bring the engine up to date; whether there was anything to do."""
+        if self._status.is_dead:
+            raise EngineDeadError(self._status.message)
+        any_commands = bool(self._commands)
+        while self._commands:
+            self._commands.popleft()()
+        return any_commands
+
+    def _step(self) -> EngineOutput:
+        try:
+            return self._engine.step()
+        except EngineDeadError as error:
+            self._die(error.message)
+            raise
+
+    def _die(self, reason: str) -> None:
+        self._status = EngineStatus("dead", message=reason)
+        self._arrived.set()
+        self._engine.close()
