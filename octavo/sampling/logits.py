@@ -1,0 +1,143 @@
+"""The steps between a row of logits and the tokens that are drawn from: edits, then truncation.
+
+Every function takes one row, contiguous, and reduces it in an order that its length alone decides, so that a row's result
+has the same bits whoever shares the batch. Tokens are ordered by (larger logit, lower id).
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numpy.typing import NDArray
+
+from octavo.sampling.params import SamplingParams
+from octavo.sampling.state import SamplingState
+
+BLOCK = 256
+"""Weights are summed in blocks of so many; buffers for weights are whole blocks."""
+
+_GROUPS = 64
+_LARGEST = float(np.finfo(np.float32).max)
+
+
+def edited(row: NDArray[np.float32], state: SamplingState) -> NDArray[np.float32]:
+    """The row [v] after bans, bias and penalties: a copy where any of them is on, else the row itself."""
+    if not (state.must_go_on or state.bias_ids.size or state.is_penalized):
+        return row
+    row = row.copy()
+    if state.must_go_on:
+        row[state.stop_token_ids] = -np.inf
+    row[state.bias_ids] += state.bias_values
+    if state.is_penalized:
+        _penalize(row, state)
+    return row
+
+
+def _penalize(row: NDArray[np.float32], state: SamplingState) -> None:
+    """Repetition (logits shrink towards the unlikely side), then frequency, then presence; banned tokens stay banned."""
+    params, ids, counts = state.params, state.counts.ids, state.counts.counts
+    values = row[ids].astype(np.float64)
+    penalized = np.where(values > 0.0, values / params.repetition_penalty, values * params.repetition_penalty)
+    penalized -= params.frequency_penalty * counts
+    penalized -= params.presence_penalty * (counts > 0)
+    np.clip(penalized, -_LARGEST, _LARGEST, out=penalized)
+    row[ids] = np.where(values == -np.inf, values, penalized)
+
+
+def weights_of_all(
+    row: NDArray[np.float32], best: np.float32, temperature: float, buffer: NDArray[np.float32]
+) -> NDArray[np.float32]:
+    """exp((logit - best) / temperature) of every token, in `buffer` [v rounded up to blocks], zero beyond the row."""
+    weights = buffer[: row.size]
+    np.subtract(row, best, out=weights)
+    np.multiply(weights, np.float32(1.0 / temperature), out=weights)
+    np.exp(weights, out=weights)
+    buffer[row.size :] = 0.0
+    return buffer
+
+
+def block_sums(weights: NDArray[np.float32]) -> NDArray[np.float64]:
+    """Sums [blocks] of a buffer of weights, in float64."""
+    sums: NDArray[np.float64] = np.add.reduce(weights.reshape(-1, BLOCK), axis=1, dtype=np.float64)
+    return sums
+
+
+def kept_tokens(
+    row: NDArray[np.float32], best: np.float32, params: SamplingParams, buffer: NDArray[np.float32]
+) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    """What min_p, top_k and top_p leave of a row: ids [k] in rising order and their weights, relative to the best's 1.
+
+    min_p keeps what has at least min_p times the best's probability, top_k the k first in order, top_p the fewest first in
+    order whose share of what the others left reaches top_p (one token always stays). No step sorts the vocabulary.
+    """
+    if 0 < params.top_k < row.size:
+        ids = largest(row, params.top_k)
+    elif params.min_p > 0.0:
+        ids = _above_min_p(row, best, params)
+    else:
+        return _nucleus_of_all(row, best, params, buffer)
+    weights = _exact_weights(row[ids], best, params.temperature)
+    kept = weights >= params.min_p if params.min_p > 0.0 else weights > 0.0
+    ids, weights = ids[kept], weights[kept]
+    return _nucleus(row, ids, weights, params.top_p, float(weights.sum()))
+
+
+def largest(row: NDArray[np.float32], count: int) -> NDArray[np.int64]:
+    """Ids [count], rising, of the first `count` tokens in order (larger logit, lower id)."""
+    candidates = np.flatnonzero(row >= _bound_of_largest(row, count))
+    return candidates[_first(row[candidates], count)]
+
+
+def _bound_of_largest(row: NDArray[np.float32], count: int) -> float:
+    """A lower bound of the count-th largest value: the count-th largest of the maxima of disjoint groups."""
+    columns = row.size // _GROUPS
+    if count > columns:
+        return -math.inf
+    maxima = row[: columns * _GROUPS].reshape(_GROUPS, columns).max(axis=0)
+    return float(np.partition(maxima, columns - count)[columns - count])
+
+
+def _first(values: NDArray[np.float32], count: int) -> NDArray[np.int64]:
+    """Places [count], rising, of the `count` largest values; of equal ones the first."""
+    if count >= values.size:
+        return np.arange(values.size)
+    least = np.partition(values, values.size - count)[values.size - count]
+    kept = values > least
+    ties = np.flatnonzero(values == least)
+    kept[ties[: count - np.count_nonzero(kept)]] = True
+    return np.flatnonzero(kept)
+
+
+def _above_min_p(row: NDArray[np.float32], best: np.float32, params: SamplingParams) -> NDArray[np.int64]:
+    """A few more than min_p keeps: the exact test follows on their weights."""
+    floor = float(best) + params.temperature * math.log(params.min_p)
+    return np.flatnonzero(row >= np.float32(floor - 1e-4 * (1.0 + abs(floor))))
+
+
+def _nucleus_of_all(
+    row: NDArray[np.float32], best: np.float32, params: SamplingParams, buffer: NDArray[np.float32]
+) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    """top_p of the whole vocabulary. Tokens below (1 - top_p) / v of the mass have less than 1 - top_p of it together, so
+    the nucleus is among the others."""
+    all_weights = weights_of_all(row, best, params.temperature, buffer)
+    total = float(block_sums(all_weights).sum())
+    threshold = (1.0 - params.top_p) * total / row.size * (1.0 - 1e-3)
+    ids = np.flatnonzero(all_weights[: row.size] >= np.float32(threshold))
+    return _nucleus(row, ids, _exact_weights(row[ids], best, params.temperature), params.top_p, total)
+
+
+def _nucleus(
+    row: NDArray[np.float32], ids: NDArray[np.int64], weights: NDArray[np.float64], top_p: float, total: float
+) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    if top_p >= 1.0:
+        return ids, weights
+    mass = np.cumsum(np.sort(weights)[::-1])
+    count = int(np.searchsorted(mass, top_p * total, side="left")) + 1
+    kept = _first(row[ids], count)
+    return ids[kept], weights[kept]
+
+
+def _exact_weights(logits: NDArray[np.float32], best: np.float32, temperature: float) -> NDArray[np.float64]:
+    weights: NDArray[np.float64] = np.exp((logits.astype(np.float64) - np.float64(best)) / temperature)
+    return weights

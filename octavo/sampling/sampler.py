@@ -1,0 +1,105 @@
+"""From a row of logits to the next token.
+
+The order of the steps, which is vLLM's:
+
+0. logprobs, where asked for, are the log-softmax of the logits as the model gave them: no step below changes them
+1. bans: before min_tokens, EOS and stop_token_ids (under ignore_eos too)
+2. logit_bias is added
+3. penalties: repetition (prompt and output), frequency, presence (output)
+4. temperature divides; below 0.01 the most likely token is taken and nothing more is done
+5. min_p
+6. top_k
+7. top_p, of what min_p and top_k left
+8. draw: a number keyed by (seed, index of n, position in the output) is looked up in the kept tokens' cumulated
+   probabilities, in the order of their ids
+
+Of equally likely tokens the one with the lower id comes first, in every step. A row's result depends on its logits and its
+state alone, to the last bit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from octavo.engine.request import TokenLogprobs
+from octavo.sampling.logits import BLOCK, block_sums, edited, kept_tokens, weights_of_all
+from octavo.sampling.logprobs import token_logprobs
+from octavo.sampling.rng import uniforms
+from octavo.sampling.state import SamplingState
+
+__all__ = ["SampleResult", "SamplingState", "sample"]
+
+
+@dataclass(slots=True)
+class SampleResult:
+    """A row's token, or the reason why it has none (then that row alone failed)."""
+
+    token_id: int | None = None
+    logprobs: TokenLogprobs | None = None
+    error: str | None = None
+
+
+def sample(logits: NDArray[np.float32], states: Sequence[SamplingState]) -> list[SampleResult]:
+    """The next token of each sequence from `logits` [r, v], which stay as they are. `states` are not appended to."""
+    numbers = _numbers(states)
+    buffer = np.empty(-(-logits.shape[1] // BLOCK) * BLOCK, dtype=np.float32)
+    with np.errstate(over="ignore"):  # a difference beyond float32 is minus infinity, whose weight is 0
+        return [_sample_row(logits[row], state, numbers.get(row), buffer) for row, state in enumerate(states)]
+
+
+def _numbers(states: Sequence[SamplingState]) -> dict[int, float]:
+    """For each row that draws one: its random number. Rows without a seed get none."""
+    keys = [
+        (row, state.params.seed, state.index, state.position)
+        for row, state in enumerate(states)
+        if state.params.seed is not None and not state.params.is_greedy
+    ]
+    if not keys:
+        return {}
+    rows, seeds, indexes, positions = zip(*keys, strict=True)
+    return dict(zip(rows, uniforms(seeds, indexes, positions).tolist(), strict=True))
+
+
+def _sample_row(
+    logits: NDArray[np.float32], state: SamplingState, number: float | None, buffer: NDArray[np.float32]
+) -> SampleResult:
+    params, logits = state.params, logits[: state.vocab_size]
+    row = edited(logits, state)
+    token_id = int(row.argmax())  # the first NaN, if there is one
+    best = row[token_id]
+    if not np.isfinite(best):
+        return SampleResult(error="every token is masked" if best == -np.inf else "the model's logits are not finite")
+    if not params.is_greedy:
+        if number is None:
+            return SampleResult(error="the request has no seed")
+        token_id = _draw(row, best, state, number, buffer)
+    if params.logprobs is None:
+        return SampleResult(token_id)
+    return SampleResult(token_id, token_logprobs(logits[None], [token_id], params.logprobs)[0])
+
+
+def _draw(
+    row: NDArray[np.float32], best: np.float32, state: SamplingState, number: float, buffer: NDArray[np.float32]
+) -> int:
+    params = state.params
+    if params.top_k <= 0 and params.top_p >= 1.0 and params.min_p <= 0.0:
+        weights = weights_of_all(row, best, params.temperature, buffer)
+        sums = block_sums(weights)
+        block, rest = _locate(sums, number * float(sums.sum()))
+        return block * BLOCK + _locate(weights[block * BLOCK : (block + 1) * BLOCK], rest)[0]
+    ids, kept_weights = kept_tokens(row, best, params, buffer)
+    return int(ids[_locate(kept_weights, number * float(kept_weights.sum()))[0]])
+
+
+def _locate(weights: NDArray[np.floating], target: float) -> tuple[int, float]:
+    """The first place at which the cumulated weights exceed `target`, and the target's distance from the place's start.
+
+    Never a place without weight, even where rounding has put the target at the very end."""
+    cumulated = np.cumsum(weights, dtype=np.float64)
+    target = min(target, float(np.nextafter(cumulated[-1], 0.0)))
+    place = int(np.searchsorted(cumulated, target, side="right"))
+    return place, target - (float(cumulated[place - 1]) if place else 0.0)
