@@ -18,7 +18,7 @@ class Request(msgspec.Struct, frozen=True):
     prompt_token_ids: list[int]
     params: SamplingParams
     arrival_time: float  # time.time()
-    eos_token_ids: list[int] = []  # union of config, generation config and tokenizer; ignored under ignore_eos
+    eos_token_ids: list[int] = []  # the tokenizer's own first, then those of config and generation config
     priority: int = 0
 
 
@@ -40,7 +40,7 @@ class RequestDelta(msgspec.Struct, omit_defaults=True):
     logprobs: list[TokenLogprobs] | None = None  # one per token id, when asked for
     prompt_logprobs: list[TokenLogprobs | None] | None = None  # whole prompt, first entry None; with index 0's first delta
     finish_reason: str | None = None  # stop | length | abort | error
-    stop_reason: int | None = None  # the stop token's id, unless it is an EOS
+    stop_reason: int | None = None  # the stop token's id, unless it is the tokenizer's EOS
     error: str | None = None  # with finish_reason "error"
     num_cached_tokens: int = 0
     num_preemptions: int = 0

@@ -196,7 +196,7 @@ def test_eos_and_stop_tokens_end_a_sequence() -> None:
     engine.add(make_request("stop", stop_token_ids=[8]))
     engine.add(make_request("ignored", max_tokens=3, eos=(2,), ignore_eos=True))
     last = {d.request_id: d for d in run(engine) if d.finish_reason}
-    assert (last["eos"].finish_reason, last["eos"].stop_reason, last["eos"].token_ids) == ("stop", None, [2])
+    assert (last["eos"].finish_reason, last["eos"].stop_reason, last["eos"].token_ids) == ("stop", 2, [2])
     assert (last["stop"].finish_reason, last["stop"].stop_reason) == ("stop", 8)
     assert last["ignored"].finish_reason == "length"
 
