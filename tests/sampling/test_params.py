@@ -8,14 +8,13 @@ from typing import Any
 import msgspec
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from octavo.errors import ValidationError
 from octavo.sampling import validation
 from octavo.sampling.params import SamplingParams, SamplingType
 
-quietly = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 NAN, INF, HUGE = math.nan, math.inf, 10**6000
 
 TEXTS: list[tuple[dict[str, Any], str]] = [
@@ -192,7 +191,6 @@ anything = st.recursive(
 )
 
 
-@quietly
 @given(st.dictionaries(st.sampled_from(SamplingParams.__struct_fields__), anything, max_size=4))
 def test_any_json_value_is_taken_or_refused(fields: dict[str, Any]) -> None:
     try:
@@ -225,7 +223,6 @@ valid = st.fixed_dictionaries(
 )
 
 
-@quietly
 @given(valid)
 def test_msgpack_brings_back_an_equal_struct(fields: dict[str, Any]) -> None:
     params = SamplingParams(**fields)

@@ -6,7 +6,7 @@ import math
 from typing import Any
 
 import numpy as np
-from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from octavo.engine.request import Request
@@ -16,7 +16,6 @@ from octavo.sampling.params import SamplingParams
 from octavo.sampling.sampler import SamplingState, sample
 from tests.sampling import reference
 
-quietly = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 EOS = [1, 2]
 NEAR = 1e-6  # a decision nearer to its boundary than this may fall either way by rounding
 
@@ -54,7 +53,6 @@ fields = st.fixed_dictionaries(
 histories = st.lists(st.integers(0, 2), max_size=6)
 
 
-@quietly
 @given(logit_rows(sizes), fields, histories, histories, st.integers(0, 3))
 def test_tokens_equal_the_references(
     logits: np.ndarray, values: dict[str, Any], prompt: list[int], output: list[int], index: int
@@ -73,7 +71,6 @@ def test_tokens_equal_the_references(
         assert result.logprobs == token_logprobs(logits[None], [result.token_id], params.logprobs)[0]
 
 
-@quietly
 @given(logit_rows(sizes), fields, histories, histories)
 def test_kept_tokens_equal_the_references(
     logits: np.ndarray, values: dict[str, Any], prompt: list[int], output: list[int]
@@ -91,7 +88,6 @@ def test_kept_tokens_equal_the_references(
     assert [token for token, weight in zip(ids.tolist(), weights, strict=True) if weight > 0] == expected.kept
 
 
-@quietly
 @given(logit_rows(st.sampled_from([3, 70, 1000])), st.integers(-1, 80), st.integers(0, 2))
 def test_logprobs_equal_the_references(logits: np.ndarray, top: int, token: int) -> None:
     assume(np.isfinite(logits.max()))
@@ -104,14 +100,12 @@ def test_logprobs_equal_the_references(logits: np.ndarray, top: int, token: int)
     assert all(-9999.0 <= logprob <= 0.0 for logprob in result.logprobs)
 
 
-@quietly
 @given(logit_rows(sizes), st.integers(1, 1200))
 def test_largest_takes_the_first_in_order(logits: np.ndarray, count: int) -> None:
     order = sorted(range(logits.size), key=lambda token: (-logits[token], token))
     assert largest(logits, count).tolist() == sorted(order[:count])
 
 
-@quietly
 @given(st.lists(fields, min_size=2, max_size=6), st.integers(0, 2**32 - 1), st.randoms(use_true_random=False))
 def test_a_row_does_not_depend_on_the_others(batch: list[dict[str, Any]], seed: int, shuffle: Any) -> None:
     """Bit for bit: alone, in a batch, in another order, and from memory of another alignment."""
