@@ -6,11 +6,11 @@ import argparse
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NoReturn
 
-from octavo import vllm_options
 from octavo.config import OPTIONS, EngineConfig
-from octavo.configure import Given, configure, flag_of, not_yet, plain_name, unknown
 from octavo.errors import ConfigError
-from octavo.options import Option
+from octavo.options import vllm
+from octavo.options.configure import Given, configure, flag_of, not_yet, plain_name, unknown
+from octavo.options.description import Option
 
 GROUPS = {"model": "model", "engine": "engine", "server": "HTTP server"}
 _METAVARS = {str: "TEXT", int: "N", float: "X"}
@@ -49,7 +49,7 @@ class Parser(argparse.ArgumentParser):
 
     def _unknown(self, flag: str) -> ConfigError:
         whole = flag.partition(".")[0]  # vLLM sets one key of a JSON option as --option.key
-        if plain_name(whole) in vllm_options.NEUTRAL_VALUES:
+        if plain_name(whole) in vllm.NEUTRAL_VALUES:
             return not_yet(Given(plain_name(whole), None, flag))
         return unknown(Given(plain_name(flag), None, flag))
 
@@ -63,7 +63,7 @@ def add_options(parser: Parser, groups: Sequence[str]) -> None:
         for option in OPTIONS.values():
             if option.metadata["group"] == group:
                 _add(shown, option, seen=group in groups)
-    for name in (*vllm_options.NEUTRAL_VALUES, *vllm_options.RETIRED):
+    for name in (*vllm.NEUTRAL_VALUES, *vllm.RETIRED):
         _add_foreign(parser, name)
 
 
@@ -71,15 +71,15 @@ def given_options(found: dict[str, Any]) -> EngineConfig:
     """The EngineConfig of what `Parser.parse` found under the names of `add_options`: flag before YAML before default."""
     given = []
     if "config" in found:
-        from octavo.config_file import read_config_file
+        from octavo.options.yaml_file import read_yaml
 
-        given = read_config_file(found["config"])
+        given = read_yaml(found["config"])
     model = found.get("model_tag")
     if model is not None and found.get("model", model) != model:
         raise ConfigError(f"--model {found['model']} and the model {model} were both given; give one", parameter="model")
     if model is not None:
         given.append(Given("model", model, "MODEL"))
-    known = {*OPTIONS, *vllm_options.NEUTRAL_VALUES, *vllm_options.RETIRED}
+    known = {*OPTIONS, *vllm.NEUTRAL_VALUES, *vllm.RETIRED}
     given += [Given(name, value, flag_of(name)) for name, value in found.items() if name in known]
     return configure(given)
 
@@ -107,9 +107,9 @@ def _help(option: Option) -> str:
 
 
 def _add_foreign(parser: Parser, name: str) -> None:
-    flags = [flag_of(name), *(short for short, long in vllm_options.SHORT_FLAGS.items() if long == name)]
-    if vllm_options.is_switch(name):
+    flags = [flag_of(name), *(short for short, long in vllm.SHORT_FLAGS.items() if long == name)]
+    if vllm.is_switch(name):
         parser.add_argument(*flags, dest=name, action=argparse.BooleanOptionalAction, help=argparse.SUPPRESS)
     else:
-        nargs = "*" if name in vllm_options.LISTS else None
+        nargs = "*" if name in vllm.LISTS else None
         parser.add_argument(*flags, dest=name, nargs=nargs, help=argparse.SUPPRESS)

@@ -11,12 +11,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from octavo import vllm_options
 from octavo.cli.arguments import parse_arguments
 from octavo.config import OPTIONS, EngineConfig
-from octavo.configure import FIELD_NAMES
 from octavo.errors import ConfigError
-from octavo.options import Option
+from octavo.options import vllm
+from octavo.options.configure import FIELD_NAMES
+from octavo.options.description import Option
 
 
 @pytest.mark.parametrize(
@@ -123,9 +123,9 @@ def test_help_names_every_option(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_vllm_tables_and_options_do_not_overlap() -> None:
-    assert not set(vllm_options.NEUTRAL_VALUES) & set(FIELD_NAMES)
-    assert not set(vllm_options.RETIRED) & (set(FIELD_NAMES) | set(vllm_options.NEUTRAL_VALUES))
-    assert set(vllm_options.SHORT_FLAGS.values()) | vllm_options.LISTS <= set(vllm_options.NEUTRAL_VALUES)
+    assert not set(vllm.NEUTRAL_VALUES) & set(FIELD_NAMES)
+    assert not set(vllm.RETIRED) & (set(FIELD_NAMES) | set(vllm.NEUTRAL_VALUES))
+    assert set(vllm.SHORT_FLAGS.values()) | vllm.LISTS <= set(vllm.NEUTRAL_VALUES)
 
 
 def _values(option: Option) -> st.SearchStrategy[Any]:
@@ -163,7 +163,7 @@ def test_every_config_can_be_said_in_flags(values: dict[str, Any]) -> None:
 
 _WORDS = st.one_of(
     st.sampled_from([flag for option in OPTIONS.values() for flag in option.spellings]),
-    st.sampled_from([*vllm_options.NEUTRAL_VALUES, *vllm_options.RETIRED]).map(lambda name: "--" + name),
+    st.sampled_from([*vllm.NEUTRAL_VALUES, *vllm.RETIRED]).map(lambda name: "--" + name),
     st.sampled_from(["-tp", "1", "0", "auto", "-1", "1k", "--", "-", "=", "--=", "--port=", "true", "{}"]),
     st.text(max_size=6),
 )

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from octavo.config import OPTIONS, EngineConfig
-from octavo.configure import from_keywords
 from octavo.errors import ConfigError, StartupError
+from octavo.options.configure import from_keywords
 
 REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"block_size": 20}, "--block-size must be a multiple of 16, got 20"),

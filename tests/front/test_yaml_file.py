@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from octavo.config import EngineConfig
-from octavo.config_file import read_config_file
-from octavo.configure import configure
 from octavo.errors import ConfigError
+from octavo.options.configure import configure
+from octavo.options.yaml_file import read_yaml
 
 
 @pytest.fixture
@@ -21,7 +21,7 @@ def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def config_of(file: Path, text: str) -> EngineConfig:
     file.write_text(text)
-    return configure(read_config_file(str(file)))
+    return configure(read_yaml(str(file)))
 
 
 def test_sections_and_flat_keys(file: Path) -> None:
@@ -104,9 +104,9 @@ def test_what_is_not_yaml_is_refused_in_one_line(file: Path, text: str) -> None:
 
 def test_files_that_cannot_be_read(file: Path) -> None:
     with pytest.raises(ConfigError, match=r"^--config o\.yaml cannot be read: No such file or directory$"):
-        read_config_file("o.yaml")
+        read_yaml("o.yaml")
     with pytest.raises(ConfigError, match=r"^--config \. cannot be read: Is a directory$"):
-        read_config_file(".")
+        read_yaml(".")
     file.write_bytes(b"\xff\xfe\xff")
     with pytest.raises(ConfigError, match=r"^--config o\.yaml cannot be read: it is not UTF-8 text$"):
-        read_config_file("o.yaml")
+        read_yaml("o.yaml")

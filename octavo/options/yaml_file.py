@@ -1,0 +1,83 @@
+"""`--config FILE.yaml`: options under their own names, flat or in sections."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from octavo.errors import ConfigError
+from octavo.options.configure import FIELD_NAMES, Given, plain_name, unknown
+from octavo.options.vllm import NEUTRAL_VALUES, RETIRED
+
+SECTIONS = tuple(
+    f"{name}_config" for name in ("engine", "model", "load", "cache", "scheduler", "parallel", "device", "server")
+)
+_SECTION_NAMES = {"policy": "scheduling_policy", "chunked_prefill_enabled": "enable_chunked_prefill"}
+
+
+def read_yaml(path: str) -> list[Given]:
+    """The options of a YAML file. Raises ConfigError, naming file and key, for a file that cannot be read, an unknown
+    section, a name given twice, or a mapping where a value belongs."""
+    try:
+        content = yaml.load(Path(path).read_text(encoding="utf-8"), Loader=_Loader)
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"--config {path} cannot be read: {_reason(error)}", parameter="config") from None
+    except yaml.YAMLError as error:
+        raise ConfigError(f"--config {path} is not valid YAML: {' '.join(str(error).split())}", parameter="config") from None
+    if content is None:
+        return []
+    if not isinstance(content, dict):
+        raise ConfigError(
+            f"--config {path} must hold option: value lines, not a {type(content).__name__}", parameter="config"
+        )
+    return _once_each(path, list(_options(path, content)))
+
+
+class _Loader(yaml.SafeLoader):
+    """Refuses a key that stands twice in one mapping, of which YAML's own loader would silently keep the last."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        keys = [self.construct_object(key, deep=True) for key, _ in node.value]
+        twice = next((key for index, key in enumerate(keys) if key in keys[:index]), None)
+        if twice is not None:
+            raise yaml.constructor.ConstructorError(None, None, f"{twice} is given twice", node.start_mark)
+        return super().construct_mapping(node, deep=True)
+
+
+def _options(path: str, content: dict[Any, Any], section: str = "") -> Iterator[Given]:
+    for key, value in content.items():
+        name = plain_name(str(key))
+        spelling = f"{path}: {section}{key}"
+        if not isinstance(value, dict) or name in NEUTRAL_VALUES:
+            yield Given(_SECTION_NAMES.get(name, name) if section else name, value, spelling)
+        elif section or name in FIELD_NAMES or name in RETIRED:
+            raise ConfigError(f"{spelling} takes a value, not a mapping", parameter=name)
+        elif name in SECTIONS:
+            yield from _options(path, value, f"{key}.")
+        else:
+            raise _unknown_section(spelling, name)
+
+
+def _once_each(path: str, given: list[Given]) -> list[Given]:
+    seen: dict[str, str] = {}
+    for item in given:
+        name = FIELD_NAMES.get(item.name, item.name)
+        if name in seen:
+            raise ConfigError(f"{item.spelling} is given twice, the other time as {seen[name]}", parameter=name)
+        seen[name] = item.spelling.removeprefix(f"{path}: ")
+    return given
+
+
+def _unknown_section(spelling: str, name: str) -> ConfigError:
+    near = difflib.get_close_matches(name, SECTIONS, n=1)
+    if not near:
+        return unknown(Given(name, None, spelling))
+    return ConfigError(f"unknown section {spelling}; did you mean {near[0]}?", parameter=name)
+
+
+def _reason(error: OSError | UnicodeDecodeError) -> str:
+    return (error.strerror or str(error)) if isinstance(error, OSError) else "it is not UTF-8 text"
