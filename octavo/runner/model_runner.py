@@ -1,0 +1,113 @@
+"""Runs the scheduler's steps on a model: rows in, flat batch through, sampled tokens out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import compress
+
+import numpy as np
+from numpy.typing import NDArray
+
+from octavo.engine.plan import RowResult, StepPlan
+from octavo.engine.request import TokenLogprobs
+from octavo.kernels.ops import Array, KVCache, Ops
+from octavo.models.registry import Model
+from octavo.runner.rows import Rows, StepRows
+from octavo.sampling.logprobs import token_logprobs
+from octavo.sampling.sampler import SamplingState, sample
+
+LOGITS_BYTES = 64 << 20  # of logits at once: the logprobs of a long prompt never need gigabytes
+
+
+class ModelRunner:
+    """`octavo.engine.plan.Runner` on a real model."""
+
+    def __init__(
+        self,
+        model: Model,
+        ops: Ops,
+        cache: KVCache,
+        *,
+        max_num_seqs: int,
+        max_model_len: int,
+        vocab_size: int | None = None,
+    ) -> None:
+        """`vocab_size`: the ids that may be drawn, where the model's embedding is padded beyond the tokenizer's."""
+        self._model: Model | None = model
+        self._ops = ops
+        self._cache = cache
+        self._vocab_size = min(vocab_size or model.config.vocab_size, model.config.vocab_size)
+        self._rows = Rows(max_num_seqs, max_model_len, cache.block_size)
+
+    @property
+    def num_blocks(self) -> int:
+        return self._cache.num_blocks
+
+    def execute(self, plan: StepPlan) -> list[RowResult]:
+        """One result per scheduled row, in order. RuntimeError for a plan that does not fit the rows."""
+        if self._model is None:
+            raise RuntimeError("the model runner is closed")
+        self._apply(plan)
+        if not plan.scheduled:
+            return []
+        step = StepRows.of(plan.scheduled)
+        self._rows.check(step)
+        scored_counts = self._rows.scored_counts(step)
+        hidden = self._model.forward(self._rows.batch(step, scored_counts), self._cache)
+        results = [RowResult(row) for row in step.rows.tolist()]
+        sampling = list(compress(results, step.samples))
+        self._sample(self._model, hidden[: len(sampling)], sampling)
+        self._score(self._model, hidden[len(sampling) :], step, scored_counts, results)
+        return results
+
+    def close(self) -> None:
+        """Give back weights and cache. Idempotent."""
+        if self._model is not None:
+            self._model = None
+            self._cache.close()
+            self._ops.close()
+
+    def _apply(self, plan: StepPlan) -> None:
+        """Follow the plan's differences: rows that ended, rows that begin, copied and appended blocks."""
+        for row in plan.freed_rows:
+            self._rows.free(row)
+        for new in plan.new_rows:
+            self._rows.add(new, SamplingState(new.request, new.index, new.output_token_ids, self._vocab_size))
+        self._cache.copy_blocks(plan.block_copies)
+        for each in plan.scheduled:
+            if each.new_block_ids:
+                self._rows.append_blocks(each.row, each.new_block_ids)
+
+    def _sample(self, model: Model, hidden: Array, results: Sequence[RowResult]) -> None:
+        """Draw a token after each hidden state [r, h] and append it to its row; one that fails concerns its row alone."""
+        for start, logits in self._logits(model, hidden):
+            part = results[start : start + len(logits)]
+            states = [self._rows.state(result.row) for result in part]
+            for result, state, drawn in zip(part, states, sample(logits, states), strict=True):
+                result.token_id, result.logprobs, result.error = drawn.token_id, drawn.logprobs, drawn.error
+                if drawn.token_id is not None:
+                    state.append(drawn.token_id)
+                    self._rows.append_token(result.row, drawn.token_id)
+
+    def _score(
+        self, model: Model, hidden: Array, step: StepRows, counts: NDArray[np.int64], results: Sequence[RowResult]
+    ) -> None:
+        """Logprobs of the prompt tokens after the scored ones, whose hidden states [sum of counts, h] lie back to back."""
+        first = 0
+        for i in np.flatnonzero(counts).tolist():
+            result, count = results[i], int(counts[i])
+            top = self._rows.state(result.row).params.prompt_logprobs or 0
+            targets = self._rows.tokens(result.row, int(step.starts[i]) + 1, count)
+            scores: list[TokenLogprobs] = []
+            for start, logits in self._logits(model, hidden[first : first + count]):
+                if not np.isfinite(logits.max(axis=1)).all():
+                    result.error = "the model's logits are not finite"
+                scores += token_logprobs(logits, targets[start : start + len(logits)], top)
+            result.prompt_logprobs = scores
+            first += count
+
+    def _logits(self, model: Model, hidden: Array) -> Iterator[tuple[int, Array]]:
+        """Logits [r, vocabulary] of hidden states [.., h], at most LOGITS_BYTES at a time, each with its first row."""
+        rows = max(1, LOGITS_BYTES // (4 * model.config.vocab_size))
+        for start in range(0, len(hidden), rows):
+            yield start, model.logits(hidden[start : start + rows])
