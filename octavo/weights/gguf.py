@@ -59,9 +59,7 @@ class GGUFCheckpoint:
             heads_key = family.permuted_heads_key(stored)
             if heads_key is not None:
                 self._permuted_heads[renamed] = self._heads(heads_key, stored, tensor)
-        self.hf_config["tie_word_embeddings"] = "lm_head.weight" not in self._tensors
-        if "model.embed_tokens.weight" in self._tensors:
-            self.hf_config["vocab_size"] = self._tensors["model.embed_tokens.weight"].shape[0]
+        self._complete_config()
 
     def shapes(self) -> dict[str, tuple[int, ...]]:
         """Name -> shape of every tensor."""
@@ -86,6 +84,14 @@ class GGUFCheckpoint:
         """The file's bytes, [..., bytes of a row]."""
         flat = np.frombuffer(self._buffer, np.uint8, tensor.nbytes, tensor.offset)
         return flat.reshape(*tensor.shape[:-1], tensor.row_nbytes)
+
+    def _complete_config(self) -> None:
+        """What config.json says and only the tensors of a GGUF file tell."""
+        self.hf_config["tie_word_embeddings"] = "lm_head.weight" not in self._tensors
+        self.hf_config["attention_bias"] = "model.layers.0.self_attn.q_proj.bias" in self._tensors
+        self.hf_config["mlp_bias"] = "model.layers.0.mlp.down_proj.bias" in self._tensors
+        if "model.embed_tokens.weight" in self._tensors:
+            self.hf_config["vocab_size"] = self._tensors["model.embed_tokens.weight"].shape[0]
 
     def _heads(self, key: str, stored: str, tensor: GGUFTensor) -> int:
         heads = self.hf_config.get(key)

@@ -45,8 +45,8 @@ class Hub(Protocol):
         nobody answers."""
 
     def download(self, model: HubId, files: Sequence[str], count: CountBytes | None) -> Path:
-        """Download what the cache lacks, resuming what was broken off; the directory with the files. `count` is told the
-        bytes that arrive, from any thread; without it the library shows its own progress bars."""
+        """Download the files that the cache lacks, resuming over broken connections; the directory that has them. `count`
+        is told the bytes that arrive, from any thread; without it the library shows its own progress bars."""
 
     def cached(self, model: HubId) -> Path | None:
         """The directory of an earlier download, complete or not."""
@@ -72,7 +72,7 @@ def resolve_model(config: EngineConfig, report: Report | None = None) -> Path:
 def resolve(name: str, config: EngineConfig, report: Report | None = None) -> Path:
     """What `name` means: a path of this machine if there is one, else an id on the hub that `config.hub` says."""
     path = Path(name).expanduser()
-    if path.exists():
+    if name and path.exists():
         return _only_gguf_of(path) or path
     model = parse_hub_id(name, config.revision)
     if model is None:
@@ -117,7 +117,7 @@ def _choose_gguf(model: HubId, ggufs: Sequence[str]) -> str:
         chosen = [name for name in ggufs if pattern.search(name.removesuffix(".gguf"))]
     if len(chosen) == 1:
         return chosen[0]
-    wanted = model.file or (f"a GGUF file named {model.tag}" if model.tag else None)
+    wanted = model.file or f"GGUF file named {model.tag}"
     reason = f"{len(chosen)} GGUF files fit" if chosen else f"it has no {wanted}"
     listed = ", ".join((chosen or ggufs)[:6]) or "none"
     more = " ..." if len(chosen or ggufs) > 6 else ""

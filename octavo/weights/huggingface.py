@@ -52,7 +52,7 @@ class HuggingFaceHub:
                 model.repo, revision=model.revision, cache_dir=self._cache_dir, allow_patterns=patterns, **options
             )
         except _HTTP_ERRORS as error:
-            broken = f"downloading {model.repo} broke off ({_first_line(error)}); start again to resume it"
+            broken = f"downloading {model.repo} broke off ({_first_line(error)}); start again, finished files are kept"
             raise _refusal(error, model) or LoadError(broken) from None
         return Path(found)
 

@@ -47,7 +47,9 @@ class ModelScopeHub:
         except self._errors as error:
             explained = _explain(error, model)
             if isinstance(explained, HubUnreachableError):
-                explained = LoadError(f"downloading {model.repo} broke off ({_first_line(error)}); start again to resume it")
+                explained = LoadError(
+                    f"downloading {model.repo} broke off ({_first_line(error)}); start again, finished files are kept"
+                )
             raise explained from None
         return Path(found)
 
