@@ -65,8 +65,13 @@ class _Row:
     blocks: list[int] = field(default_factory=list)
 
     @property
+    def request_name(self) -> str:
+        """The request id as the client knows it (`AsyncClient` adds "#" and a number)."""
+        return self.new.request.request_id.partition("#")[0]
+
+    @property
     def name(self) -> str:
-        return f"{self.new.request.request_id}/{self.new.index}"
+        return f"{self.request_name}/{self.new.index}"
 
 
 class ScriptedRunner:
@@ -158,9 +163,9 @@ class ScriptedRunner:
             return result
         position = len(row.tokens) - len(request.prompt_token_ids)
         errors = self.script.row_errors
-        if position in (errors.get(row.name), errors.get(request.request_id)):
+        if position in (errors.get(row.name), errors.get(row.request_name)):
             return RowResult(scheduled.row, error=f"row error by script at output position {position}")
-        prepared = self.outputs.get(row.name) or self.outputs.get(request.request_id) or []
+        prepared = self.outputs.get(row.name) or self.outputs.get(row.request_name) or []
         token = prepared[position] if position < len(prepared) else default_token(request, index, position)
         row.tokens.append(token)
         result.token_id = token

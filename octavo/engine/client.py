@@ -8,7 +8,8 @@ from octavo.engine.request import EngineOutput, EngineStatus, Request
 
 
 class EngineClient(Protocol):
-    """Synchronous and small. `submit`, `abort` and `call` may be used from one thread while another one polls."""
+    """Synchronous and small. `submit`, `abort`, `call` and `close` may be used from other threads while one polls. Once the
+    engine is known to be dead or closed, all of them but `close` raise EngineDeadError with the reason."""
 
     @property
     def status(self) -> EngineStatus:

@@ -23,6 +23,7 @@ class InProcessClient:
         self._status = status or EngineStatus("ready", 100.0, max_model_len=engine.max_model_len)
         self._commands: deque[Callable[[], None]] = deque()
         self._arrived = threading.Event()
+        self._has_news = False  # commands have changed the stats since the last output
         self._between_steps = threading.Lock()  # held while the engine is used
 
     @property
@@ -46,10 +47,11 @@ class InProcessClient:
         if idle:
             self._arrived.wait(timeout)
         with self._between_steps:
-            had_commands = self._run_commands()
-            if self._engine.has_work:
-                return self._step()
-            return EngineOutput(stats=self._engine.stats() if had_commands else None)
+            self._run_commands()
+            if not self._engine.has_work and not self._has_news:
+                return EngineOutput()
+            self._has_news = False
+            return self._step()
 
     def call(self, method: str, *arguments: Any) -> Any:
         """See `EngineClient`."""
@@ -64,17 +66,16 @@ class InProcessClient:
                 self._die("The engine was closed.")
 
     def _enqueue(self, command: Callable[[], None]) -> None:
+        self._raise_if_dead()
         self._commands.append(command)
         self._arrived.set()
 
-    def _run_commands(self) -> bool:
-        """Bring the engine up to date; whether there was anything to do."""
-        if self._status.is_dead:
-            raise EngineDeadError(self._status.message)
-        any_commands = bool(self._commands)
+    def _run_commands(self) -> None:
+        """Bring the engine up to date."""
+        self._raise_if_dead()
         while self._commands:
             self._commands.popleft()()
-        return any_commands
+            self._has_news = True
 
     def _step(self) -> EngineOutput:
         try:
@@ -82,6 +83,10 @@ class InProcessClient:
         except EngineDeadError as error:
             self._die(error.message)
             raise
+
+    def _raise_if_dead(self) -> None:
+        if self._status.is_dead:
+            raise EngineDeadError(self._status.message)
 
     def _die(self, reason: str) -> None:
         self._status = EngineStatus("dead", message=reason)

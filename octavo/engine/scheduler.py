@@ -63,7 +63,8 @@ class Scheduler:
                 break
             self._admit(plan, sequence)
             budget -= self._schedule(plan, sequence, num_tokens)
-        plan.freed_rows, self._freed_rows = self._freed_rows, []
+        if plan.scheduled:  # else the plan is not executed
+            plan.freed_rows, self._freed_rows = self._freed_rows, []
         return plan
 
     def remove(self, sequence: Sequence) -> None:

@@ -254,6 +254,17 @@ def test_an_abort_frees_at_once_wherever_the_request_is(after: int) -> None:
     assert engine.stats().num_aborted == 1
 
 
+def test_rows_are_given_back_by_steps_that_compute_nothing() -> None:
+    engine, runner, _ = small(max_num_seqs=1)
+    engine.add(make_request("a"))
+    engine.step()
+    engine.abort("a")
+    engine.step()
+    engine.add(make_request("b"))
+    assert [d.finish_reason for d in run(engine)] == [None, None, None, "length"]
+    assert runner.num_steps == 5
+
+
 def test_one_of_n_is_aborted_alone() -> None:
     engine, _, _ = small()
     engine.add(make_request("a", 4, max_tokens=5, n=3, temperature=1.0))
