@@ -51,7 +51,8 @@ class Parser(argparse.ArgumentParser):
         whole = flag.partition(".")[0]  # vLLM sets one key of a JSON option as --option.key
         if plain_name(whole) in vllm.NEUTRAL_VALUES:
             return not_yet(Given(plain_name(whole), None, flag))
-        return unknown(Given(plain_name(flag), None, flag))
+        shown = [name for name, action in self._option_string_actions.items() if action.help != argparse.SUPPRESS]
+        return unknown(flag, shown)
 
 
 def add_options(parser: Parser, groups: Sequence[str]) -> None:
@@ -62,7 +63,7 @@ def add_options(parser: Parser, groups: Sequence[str]) -> None:
         shown = parser.add_argument_group(GROUPS[group]) if group in groups else parser
         for option in OPTIONS.values():
             if option.metadata["group"] == group:
-                _add(shown, option, seen=group in groups)
+                add_option(shown, option, seen=group in groups)
     for name in (*vllm.NEUTRAL_VALUES, *vllm.RETIRED):
         _add_foreign(parser, name)
 
@@ -91,7 +92,8 @@ def parse_arguments(arguments: Sequence[str], program: str = "octavo serve") -> 
     return given_options(parser.parse(arguments))
 
 
-def _add(group: Any, option: Option, *, seen: bool) -> None:
+def add_option(group: Any, option: Option, *, seen: bool = True) -> None:
+    """Add an option's flags to a parser or group; `seen` False keeps them out of the help."""
     text = argparse.SUPPRESS if not seen else _help(option)
     if option.type is bool:
         group.add_argument(*option.spellings, dest=option.name, action=argparse.BooleanOptionalAction, help=text)

