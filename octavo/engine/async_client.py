@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import threading
 from collections.abc import AsyncGenerator, Callable
@@ -95,8 +94,7 @@ class AsyncClient:
         finally:
             del self._streams[request.request_id]
             if stream.open:
-                with contextlib.suppress(EngineDeadError):
-                    self._client.abort(stream.key)
+                self._client.abort(stream.key)
 
     def abort(self, request_id: str, index: int | None = None, reason: str = "abort") -> None:
         """End a sequence, or all of a request: its stream ends too, without a further delta. See `EngineClient.abort`."""
@@ -105,8 +103,7 @@ class AsyncClient:
             return
         stream.open -= stream.open if index is None else {index}
         stream.deltas.put_nowait(None)
-        with contextlib.suppress(EngineDeadError):
-            self._client.abort(stream.key, index, reason)
+        self._client.abort(stream.key, index, reason)
 
     async def call(self, method: str, *arguments: Any) -> Any:
         """See `EngineClient.call`."""

@@ -33,6 +33,7 @@ class InProcessClient:
 
     def submit(self, request: Request) -> None:
         """See `EngineClient`."""
+        self._raise_if_dead()
         self._enqueue(lambda: self._engine.add(request))
 
     def abort(self, request_id: str, index: int | None = None, reason: str = "abort") -> None:
@@ -66,7 +67,6 @@ class InProcessClient:
                 self._die("The engine was closed.")
 
     def _enqueue(self, command: Callable[[], None]) -> None:
-        self._raise_if_dead()
         self._commands.append(command)
         self._arrived.set()
 

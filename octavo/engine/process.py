@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import signal
@@ -81,7 +82,8 @@ class ProcessClient:
 
     def abort(self, request_id: str, index: int | None = None, reason: str = "abort") -> None:
         """See `EngineClient`."""
-        self._send(Abort(request_id, index, reason))
+        with contextlib.suppress(EngineDeadError):
+            self._send(Abort(request_id, index, reason))
 
     def poll(self, timeout: float) -> EngineOutput:
         """See `EngineClient`. Sleeps until the engine says something, or ends."""

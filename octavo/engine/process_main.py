@@ -94,13 +94,14 @@ def main() -> int:
     try:
         channels = Channels(launch.directory)
         module, function = launch.factory.split(":")
-        starting = time.time() - launch.started
+        factory = getattr(importlib.import_module(module), function)
+        process_start = time.time() - launch.started
 
         def report(status: EngineStatus) -> None:
-            status = msgspec.structs.replace(status, seconds={"starting": starting, **status.seconds})
+            status = msgspec.structs.replace(status, seconds={"process start": process_start, **status.seconds})
             channels.send(EngineOutput(status=status))
 
-        engine = cast(Engine, getattr(importlib.import_module(module), function)(launch.config, report))
+        engine = cast(Engine, factory(launch.config, report))
         gc.freeze()  # what was loaded stays: the collector need not look at it again
         serve(engine, channels)
     except OctavoError as error:

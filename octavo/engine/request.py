@@ -70,7 +70,8 @@ class EngineStats(msgspec.Struct, omit_defaults=True):
 
 
 class EngineStatus(msgspec.Struct, frozen=True):
-    """How far the engine is. phase: starting | downloading | loading weights | allocating cache | ready | dead."""
+    """How far the engine is. phase: starting | downloading | planning | loading weights | allocating cache |
+    ready | dead."""
 
     phase: str
     percent: float = 0.0
