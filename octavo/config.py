@@ -53,7 +53,7 @@ class EngineConfig:
     )
     max_num_seqs: int = option(256, "Sequences in one step", minimum=1)
     max_num_batched_tokens: int | None = option(None, "Tokens in one step (default 2048 on a CPU)", minimum=1)
-    block_size: int = option(16, "Tokens in a KV block, a multiple of 16", minimum=16, multiple_of=16)
+    block_size: int = option(16, "Tokens in a KV block", minimum=16, multiple_of=16)
     memory_utilization: float = option(
         0.9,
         "Share of the machine's (cgroup's) available memory that may be used",
@@ -68,6 +68,7 @@ class EngineConfig:
     scheduling_policy: str = option("fcfs", "Order of waiting requests", choices=("fcfs",))
     preemption_mode: str = option("recompute", "What happens to a preempted request", choices=("recompute",))
     max_logprobs: int = option(20, "Largest logprobs a request may ask for (-1: the vocabulary)", minimum=-1)
+    disable_progress: bool = option(False, "No progress bar")
     # server
     host: str = option("127.0.0.1", "Address to listen on", group="server")
     port: int = option(8000, "Port to listen on (0: any free one)", group="server", minimum=0, maximum=65535)
@@ -77,7 +78,6 @@ class EngineConfig:
     shutdown_timeout: float = option(
         30.0, "Seconds that running requests get to end after SIGTERM", group="server", minimum=0.0
     )
-    disable_progress: bool = option(False, "No progress bar", group="server")
 
     def __post_init__(self) -> None:
         for name, described in OPTIONS.items():

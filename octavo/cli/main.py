@@ -51,7 +51,7 @@ def run(command: str, arguments: Sequence[str], program: str | None = None) -> i
 
 def fail(message: str) -> int:
     """Print the message as one line on standard error and return 1."""
-    print("octavo:", " ".join(message.split()), file=sys.stderr)
+    print("octavo: error:", " ".join(message.split()), file=sys.stderr)
     return 1
 
 

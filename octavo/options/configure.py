@@ -71,8 +71,15 @@ def configure(given: Iterable[Given]) -> EngineConfig:
 
 
 def from_keywords(keywords: Mapping[str, Any]) -> EngineConfig:
-    """What `LLM(**keywords)` means. Raises ConfigError as `configure` does."""
-    return configure(Given(plain_name(name), value, name) for name, value in keywords.items())
+    """What `LLM(**keywords)` means. Raises ConfigError as `configure` does, and for the HTTP server's options."""
+    given = [Given(plain_name(name), value, name) for name, value in keywords.items()]
+    for item in given:
+        option = OPTIONS.get(FIELD_NAMES.get(item.name, ""))
+        if option is not None and option.metadata["group"] == "server":
+            raise ConfigError(
+                f"{item.spelling} is an option of the HTTP server, which LLM does not have", parameter=item.name
+            )
+    return configure(given)
 
 
 def parse_value(option: Option, value: Any, spelling: str) -> Any:

@@ -79,7 +79,7 @@ class Option:
     @property
     def range_text(self) -> str:
         """What numbers are allowed, in words; empty when all are."""
-        at_least, above, at_most = (self.metadata[limit] for limit in ("minimum", "above", "maximum"))
+        at_least, above, at_most = (_short(self.metadata[limit]) for limit in ("minimum", "above", "maximum"))
         if at_most is not None:
             return f"between {at_least} and {at_most}" if above is None else f"above {above} and at most {at_most}"
         if at_least is None:
@@ -122,6 +122,15 @@ class Option:
             and (limits["maximum"] is None or value <= limits["maximum"])
             and (limits["multiple_of"] is None or value % limits["multiple_of"] == 0)
         )
+
+
+def _short(limit: float | None) -> str | None:
+    """A limit in words: powers of two as such, where their digits would say nothing."""
+    if limit is None:
+        return None
+    if abs(limit) < 2**40:
+        return f"{limit:g}"
+    return f"-2^{(-int(limit)).bit_length() - 1}" if limit < 0 else f"2^{int(limit).bit_length()} - 1"
 
 
 def describe(config: type) -> dict[str, Option]:

@@ -74,7 +74,7 @@ def test_version(run: Run) -> None:
     ],
 )
 def test_errors_are_one_line(run: Run, arguments: list[str], message: str) -> None:
-    assert run(*arguments) == (1, "", f"octavo: {message}\n")
+    assert run(*arguments) == (1, "", f"octavo: error: {message}\n")
 
 
 def test_nobody_there(run: Run) -> None:
@@ -82,7 +82,7 @@ def test_nobody_there(run: Run) -> None:
         url = gone.url
     code, out, err = run("chat", "--url", url, "--prompt", "x")
     assert (code, out) == (1, "")
-    assert err == f"octavo: cannot reach {url}: [Errno 111] Connection refused\n"
+    assert err == f"octavo: error: cannot reach {url}: [Errno 111] Connection refused\n"
 
 
 @pytest.mark.parametrize("suffix", ["", "/", "/v1", "/v1/"])
@@ -146,7 +146,7 @@ def test_complete_has_a_limit_of_its_own(run: Run, server: Loopback) -> None:
 def test_what_the_server_refuses(run: Run, server: Loopback, answer: tuple[int, bytes], message: str) -> None:
     server.answers[CHAT] = answer
     code, out, err = run("chat", "--url", server.url, "--prompt", "x")
-    assert (code, out.strip(), err) == (1, "", f"octavo: {message}\n")
+    assert (code, out.strip(), err) == (1, "", f"octavo: error: {message}\n")
 
 
 def test_conversation_remembers(run: Run, server: Loopback) -> None:
@@ -159,7 +159,7 @@ def test_conversation_remembers(run: Run, server: Loopback) -> None:
 
 def test_an_error_does_not_end_the_conversation(run: Run, server: Loopback) -> None:
     server.answers[CHAT] = (400, b'{"error": {"message": "too long"}}')
-    code, out, err = run("chat", "--url", server.url, typed=["one", "two"])
+    code, _, err = run("chat", "--url", server.url, typed=["one", "two"])
     assert code == 0
     assert err.count("the server answered 400: too long\n") == 2
     assert [message["content"] for message in server.requests[-1][2]["messages"]] == ["two"]
