@@ -47,14 +47,14 @@ class GGUFCheckpoint:
             if tensor.type_name not in _PLAIN and tensor.type_name not in _QUANTIZED:
                 supported = ", ".join((*_PLAIN, *_QUANTIZED))
                 raise LoadError(
-                    f"{path}: tensor {stored} is {tensor.type_name}, which is not supported; supported: {supported}"
+                    f"{path}: tensor {stored!r} is {tensor.type_name}, which is not supported; supported: {supported}"
                 )
             if stored == _ROPE_FACTORS:
                 self._set_rope_factors(tensor)
                 continue
             renamed = family.tensor_name(stored)
             if renamed is None:
-                raise LoadError(f"{path}: tensor {stored} is not known in the GGUF architecture {name!r}")
+                raise LoadError(f"{path}: tensor {stored!r} is not known in the GGUF architecture {name!r}")
             self._tensors[renamed] = tensor
             heads_key = family.permuted_heads_key(stored)
             if heads_key is not None:
@@ -97,7 +97,7 @@ class GGUFCheckpoint:
         heads = self.hf_config.get(key)
         has_whole_rows = len(tensor.shape) > 1 or tensor.type_name in _PLAIN
         if not isinstance(heads, int) or heads <= 0 or tensor.shape[0] % (2 * heads) or not has_whole_rows:
-            raise LoadError(f"{self.path}: {tensor.shape[0]} rows of tensor {stored} do not fit {key} = {heads}")
+            raise LoadError(f"{self.path}: {tensor.shape[0]} rows of tensor {stored!r} do not fit {key} = {heads}")
         return heads
 
     def _set_rope_factors(self, tensor: GGUFTensor) -> None:

@@ -164,7 +164,7 @@ class _Reader:
         for value_type, code in _SCALARS.items():
             if value_type == type_id:
                 return code
-        raise self.damaged(f"metadata key {key} has the unknown value type {type_id}")
+        raise self.damaged(f"metadata key {key!r} has the unknown value type {type_id}")
 
     def tensors(self, count: int, metadata: dict[str, Any]) -> dict[str, GGUFTensor]:
         """The tensor table; offsets in it count from the aligned end of the header."""
@@ -176,9 +176,9 @@ class _Reader:
         tensors: dict[str, GGUFTensor] = {}
         for name, shape, type_id, offset in rows:
             if name in tensors:
-                raise self.damaged(f"tensor {name} is in it twice")
+                raise self.damaged(f"tensor {name!r} is in it twice")
             if offset % alignment:
-                raise self.damaged(f"tensor {name} is not aligned to {alignment} bytes")
+                raise self.damaged(f"tensor {name!r} is not aligned to {alignment} bytes")
             tensors[name] = self.tensor(name, shape, type_id, data_start + offset)
         return tensors
 
@@ -186,23 +186,25 @@ class _Reader:
         name = self.string()
         dimensions = self.scalar("<u4")
         if not 1 <= dimensions <= _MAX_DIMENSIONS:
-            raise self.damaged(f"tensor {name} has {dimensions} dimensions")
+            raise self.damaged(f"tensor {name!r} has {dimensions} dimensions")
         shape = tuple(reversed(self.array("<u8", dimensions)))
+        if 0 in shape:
+            raise self.damaged(f"tensor {name!r} has the empty shape {list(shape)}")
         return name, shape, self.scalar("<u4"), self.scalar("<u8")
 
     def tensor(self, name: str, shape: tuple[int, ...], type_id: int, offset: int) -> GGUFTensor:
         try:
             kind = GGMLQuantizationType(type_id)
         except ValueError:
-            raise self.damaged(f"tensor {name} has the unknown type {type_id}; a newer gguf library may know it") from None
+            raise self.damaged(f"tensor {name!r} has the unknown type {type_id}; a newer gguf library may know it") from None
         block, block_nbytes = GGML_QUANT_SIZES[kind]
         if shape[-1] % block:
             raise self.damaged(
-                f"tensor {name} has rows of {shape[-1]}, which is no multiple of {kind.name}'s block of {block}"
+                f"tensor {name!r} has rows of {shape[-1]}, which is no multiple of {kind.name}'s block of {block}"
             )
         nbytes = math.prod(shape) // block * block_nbytes
         if offset + nbytes > self.size:
             raise LoadError(
-                f"{self.path} is truncated: tensor {name} ends at byte {offset + nbytes}, the file at {self.size}"
+                f"{self.path} is truncated: tensor {name!r} ends at byte {offset + nbytes}, the file at {self.size}"
             )
         return GGUFTensor(kind.name, shape, offset, nbytes)

@@ -76,7 +76,7 @@ class SafetensorsCheckpoint:
         stored = _READABLE.get(tensor.type_name)
         if stored is None:
             raise LoadError(
-                f"{self.path}: tensor {name} is stored as {tensor.type_name}, which is not supported; F32, F16 and BF16 are"
+                f"{self.path}: tensor {name!r} is stored as {tensor.type_name}; supported: {', '.join(_READABLE)}"
             )
         flat = np.frombuffer(tensor.buffer, stored, math.prod(tensor.shape), tensor.offset)
         return np.require(flat.reshape(tensor.shape).astype(dtype, copy=False), requirements="A")
@@ -119,15 +119,17 @@ def _open_shards(path: Path) -> dict[str, StoredTensor]:
     weight_map = read_json(index).get("weight_map")
     if not isinstance(weight_map, dict) or not all(isinstance(file, str) for file in weight_map.values()):
         raise LoadError(f"{index} has no weight_map of tensor names to file names")
-    tensors: dict[str, StoredTensor] = {}
-    for file in sorted(set(weight_map.values())):
+    shards = sorted(set(weight_map.values()))
+    for file in shards:
         if Path(file).name != file:
             raise LoadError(f"{index} names the shard {file!r}, which is not a plain file name")
+    tensors: dict[str, StoredTensor] = {}
+    for file in shards:
         if not (path / file).exists():
             raise LoadError(f"{path} lacks the shard {file}, which {INDEX_NAME} names; the download may be incomplete")
         for name, tensor in _open_file(path / file).items():
             if weight_map.get(name) != file:
-                raise LoadError(f"{index} does not list tensor {name} of {file}")
+                raise LoadError(f"{index} does not say that tensor {name!r} is in {file}")
             tensors[name] = tensor
     missing = sorted(weight_map.keys() - tensors.keys())
     if missing:
@@ -173,9 +175,9 @@ def _stored_tensor(file: Path, buffer: mmap.mmap, name: str, entry: Any, data_st
     except (TypeError, KeyError, ValueError):
         is_valid = False
     if not is_valid:
-        raise LoadError(f"{file} is damaged: the header's entry for tensor {name} is not valid")
+        raise LoadError(f"{file} is damaged: the header's entry for tensor {name!r} is not valid")
     if end - begin != math.prod(shape) * item_bytes:
-        raise LoadError(f"{file} is damaged: tensor {name} is {type_name} {shape}, but has {end - begin} bytes")
+        raise LoadError(f"{file} is damaged: tensor {name!r} is {type_name} {shape}, but has {end - begin} bytes")
     if data_start + end > len(buffer):
-        raise LoadError(f"{file} is truncated: tensor {name} ends at byte {data_start + end}, the file at {len(buffer)}")
+        raise LoadError(f"{file} is truncated: tensor {name!r} ends at byte {data_start + end}, the file at {len(buffer)}")
     return StoredTensor(buffer, type_name, tuple(shape), data_start + begin, end - begin)
