@@ -80,6 +80,29 @@ def resolve(name: str, config: EngineConfig, report: Report | None = None) -> Pa
     return _resolve_on_hub(_open_hub(config), model, report)
 
 
+def resolve_tokenizer(name: str, config: EngineConfig) -> Path:
+    """What `--tokenizer` names: a directory, a .gguf file, or a hub id, of which only the tokenizer's files are downloaded
+    (from the same hub; `--revision` counts only where it is the model's own id). LoadError as of `resolve`."""
+    path = Path(name).expanduser()
+    model = None if name and path.exists() else parse_hub_id(name, config.revision if name == config.model else None)
+    if model is None or model.tag or model.file:
+        return resolve(name, config)
+    hub = _open_hub(config)
+    try:
+        files = [file for file in hub.list_files(model) if _is_tokenizer_file(file)]
+        return hub.download(model, files, None)
+    except HubUnreachableError as error:
+        cached = hub.cached(model)
+        if cached is None:
+            raise LoadError(f"{model.repo} is not downloaded yet, and {error}") from None
+        return cached
+
+
+def _is_tokenizer_file(name: str) -> bool:
+    top = "/" not in name and name.endswith((".json", ".jinja")) and not name.endswith(".index.json")
+    return top or (name.startswith("additional_chat_templates/") and name.endswith(".jinja"))
+
+
 def parse_hub_id(name: str, revision: str | None = None) -> HubId | None:
     """None for what cannot be a hub id, such as a path."""
     if name.startswith((".", "/")) or ".." in name:

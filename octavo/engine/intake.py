@@ -1,0 +1,257 @@
+"""The client side's knowledge of a model, and the one gate through which every request passes.
+
+Whatever a client could be told is told here, before the engine sees the request: texts become token ids, lengths and ids
+are checked, defaults and the seed are filled in. The server and `LLM` both use it.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import random
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from octavo.config import EngineConfig
+from octavo.engine import request_checks as checks
+from octavo.engine.request import Request
+from octavo.errors import ConfigError, LoadError, ValidationError
+from octavo.models.config import ModelConfig, read_model_config
+from octavo.sampling.params import SamplingParams
+from octavo.text.chat_template import ChatTemplate, Message
+from octavo.text.messages import normalize_messages
+from octavo.text.tokenizer import Tokenizer, load_tokenizer
+from octavo.weights.checkpoint import Checkpoint
+from octavo.weights.loader import open_checkpoint
+
+logger = logging.getLogger(__name__)
+
+_SAMPLING_DEFAULTS = ("temperature", "top_p", "top_k", "min_p", "repetition_penalty")
+
+
+@dataclass
+class Intake:
+    """One model, as clients see it. Safe to use from several threads; `request` may take long for a long text.
+
+    `eos_token_ids` is the union of those of the tokenizer (first), config.json and generation_config.json.
+    `default_sampling` are the fields of SamplingParams that generation_config.json sets, to be used where a request says
+    nothing (`max_tokens` among them, from max_new_tokens).
+    """
+
+    model_config: ModelConfig
+    max_model_len: int
+    tokenizer: Tokenizer | None = None
+    chat_template: ChatTemplate | None = None
+    eos_token_ids: tuple[int, ...] = ()
+    default_sampling: dict[str, Any] = field(default_factory=dict)
+    max_logprobs: int = 20
+    seed: int | None = None
+
+    def __post_init__(self) -> None:
+        self._seeds = random.Random(self.seed)
+        self._lock = threading.Lock()
+
+    def render_chat(
+        self,
+        messages: Sequence[Any],
+        *,
+        tools: Sequence[Any] | None = None,
+        documents: Sequence[Any] | None = None,
+        add_generation_prompt: bool = True,
+        continue_final_message: bool = False,
+        chat_template: str | None = None,
+        template_variables: Mapping[str, Any] | None = None,
+    ) -> str:
+        """The prompt text of an OpenAI conversation, to be tokenized with `add_special_tokens=False`. `chat_template`
+        replaces the model's; `template_variables` is `chat_template_kwargs`. ValidationError as `normalize_messages` and
+        `ChatTemplate.render` say."""
+        template = self.chat_template
+        if chat_template is not None:
+            template = ChatTemplate(chat_template, self.tokenizer.special_tokens if self.tokenizer else {})
+        if template is None:
+            raise ValidationError(
+                "The model has no chat template: use /v1/completions, or start the server with --chat-template"
+            )
+        if not messages:
+            return template.render([])
+        normal: list[Message] = normalize_messages(messages, template)
+        variables = dict(template_variables or {})
+        fixed = {"add_generation_prompt", "continue_final_message"}.intersection(variables)
+        if fixed:
+            names = ", ".join(sorted(fixed))
+            raise ValidationError(
+                f"chat_template_kwargs cannot hold {names}: set it in the request itself", parameter="chat_template_kwargs"
+            )
+        return template.render(normal, tools, documents, add_generation_prompt, continue_final_message, **variables)
+
+    def request(
+        self,
+        request_id: str,
+        prompt: str | Sequence[int],
+        params: SamplingParams,
+        *,
+        add_special_tokens: bool = True,
+        default_max_tokens: int | None = None,
+        max_tokens_name: str = "max_tokens",
+        priority: int = 0,
+        offline: bool = False,
+    ) -> Request:
+        """The request for the engine; `params` stays as it is. ValidationError for everything that can be refused.
+
+        `max_tokens` is clamped to what fits. Where it is None it becomes `default_max_tokens`, else the model's own default,
+        else what fits. `offline` chooses the texts of vLLM's `LLM` for a prompt that is too long.
+        """
+        vocab_size = self.model_config.vocab_size
+        if params.stop and self.tokenizer is None:
+            text = (
+                "stop strings need a tokenizer, and the model runs without one (--skip-tokenizer-init): use stop_token_ids"
+            )
+            raise ValidationError(text, parameter="stop")
+        checks.check_vocabulary(params, vocab_size)
+        logprobs = checks.check_logprobs(params, vocab_size, self.max_logprobs)
+        checks.check_max_tokens(params.max_tokens, self.max_model_len, max_tokens_name)
+        token_ids = self.token_ids(prompt, add_special_tokens=add_special_tokens)
+        only_scores = params.prompt_logprobs is not None
+        if offline:
+            checks.check_offline_length(len(token_ids), self.max_model_len, needs_output=not only_scores)
+        checks.check_prompt_length(len(token_ids), self.max_model_len, is_text=isinstance(prompt, str))
+        room = checks.room_for_output(len(token_ids), self.max_model_len, only_scores=only_scores)
+        wanted = (params.max_tokens, default_max_tokens, self.default_sampling.get("max_tokens"))
+        max_tokens = min([room, *[count for count in wanted if count is not None][:1]])
+        seed = self._next_seed() if params.seed is None else params.seed
+        return Request(
+            request_id=request_id,
+            prompt_token_ids=token_ids,
+            params=msgspec.structs.replace(params, max_tokens=max_tokens, seed=seed, **logprobs),
+            arrival_time=time.time(),
+            eos_token_ids=list(self.eos_token_ids),
+            priority=priority,
+        )
+
+    def token_ids(self, prompt: str | Sequence[int], *, add_special_tokens: bool = True) -> list[int]:
+        """The prompt as ids of the model. ValidationError for an empty one, one that cannot fit for its mere number of
+        characters, ids outside the vocabulary and values that are no ids (it names their place)."""
+        if not isinstance(prompt, str | list | tuple):
+            raise ValidationError("prompt must be a text or a list of token ids", parameter="prompt")
+        if not prompt:
+            raise ValidationError("Either prompt or prompt_embeds must be provided and non-empty.", parameter="prompt")
+        if isinstance(prompt, str):
+            if self.tokenizer is None:
+                text = "The model runs without a tokenizer (--skip-tokenizer-init): send the prompt as token ids"
+                raise ValidationError(text, parameter="prompt")
+            if len(prompt) > self.max_model_len:  # else no need to know the longest token
+                checks.check_characters(prompt, self.max_model_len, self.tokenizer.max_chars_per_token)
+            prompt = self.tokenizer.encode(prompt, add_special_tokens)
+            if not prompt:
+                raise ValidationError("The decoder prompt cannot be empty")
+        return checks.check_token_ids(prompt, self.model_config.vocab_size)
+
+    def _next_seed(self) -> int:
+        """Of a request that has none: from `--seed` and the order of the requests, else from entropy."""
+        with self._lock:
+            return self._seeds.getrandbits(63)
+
+
+def open_intake(config: EngineConfig, path: Path) -> Intake:
+    """What clients need to know of the model at `path` (a directory or .gguf file); no weights are read. LoadError and
+    ConfigError name what is wrong with the model's files, or with --max-model-len, --chat-template, --tokenizer and
+    --generation-config."""
+    checkpoint = open_checkpoint(path)
+    model_config = read_model_config(checkpoint)
+    tokenizer = None if config.skip_tokenizer_init else _open_tokenizer(config, checkpoint)
+    own = () if tokenizer is None else tokenizer.eos_token_ids
+    return Intake(
+        model_config=model_config,
+        max_model_len=effective_max_model_len(config, model_config),
+        tokenizer=tokenizer,
+        chat_template=_open_chat_template(config, tokenizer),
+        eos_token_ids=tuple(dict.fromkeys([*own, *model_config.eos_token_ids])),
+        default_sampling=_default_sampling(config, checkpoint),
+        max_logprobs=config.max_logprobs,
+        seed=config.seed,
+    )
+
+
+def effective_max_model_len(config: EngineConfig, model_config: ModelConfig) -> int:
+    """`--max-model-len`, or all that the model can. ConfigError names both numbers where more is asked."""
+    longest = model_config.max_position_embeddings
+    if config.max_model_len is not None and config.max_model_len > longest:
+        raise ConfigError(
+            f"--max-model-len {config.max_model_len} is more than the model can: its max_position_embeddings is {longest}"
+        )
+    return config.max_model_len or longest
+
+
+def _open_tokenizer(config: EngineConfig, checkpoint: Checkpoint) -> Tokenizer:
+    from octavo.weights.gguf import GGUFCheckpoint
+
+    if config.tokenizer is not None:
+        from octavo.weights.hub import resolve_tokenizer
+
+        tokenizer = load_tokenizer(resolve_tokenizer(config.tokenizer, config))
+    elif isinstance(checkpoint, GGUFCheckpoint):
+        from octavo.text.gguf_tokenizer import tokenizer_from_gguf
+
+        tokenizer = tokenizer_from_gguf(checkpoint.metadata)
+    else:
+        tokenizer = load_tokenizer(checkpoint.path)
+    _ = tokenizer.pieces  # a decoder that cannot generate text stops the start, not the first request
+    return tokenizer
+
+
+def _open_chat_template(config: EngineConfig, tokenizer: Tokenizer | None) -> ChatTemplate | None:
+    special_tokens = {} if tokenizer is None else tokenizer.special_tokens
+    if config.chat_template is not None:
+        template = ChatTemplate(read_template(config.chat_template), special_tokens)
+        template.check()
+        return template
+    if tokenizer is None or not tokenizer.chat_templates:
+        return None
+    return ChatTemplate(tokenizer.chat_templates, special_tokens)
+
+
+def read_template(value: str) -> str:
+    """The template that `--chat-template` means: a file's content, or its own text."""
+    try:
+        if Path(value).is_file():
+            return Path(value).read_text("utf-8")
+    except (OSError, ValueError):  # too long or too strange for a path
+        pass
+    if "{{" not in value and "{%" not in value:
+        raise ConfigError(f"--chat-template {value!r:.80} is neither an existing file nor a Jinja template")
+    return value
+
+
+def _default_sampling(config: EngineConfig, checkpoint: Checkpoint) -> dict[str, Any]:
+    """By vLLM's rules for --generation-config: auto, vllm (none) or another directory."""
+    if config.generation_config == "vllm":
+        return {}
+    stored, source = checkpoint.generation_config, checkpoint.path
+    if config.generation_config != "auto":
+        source = Path(config.generation_config)
+        stored = _read_generation_config(source / "generation_config.json")
+    named = {**{name: name for name in _SAMPLING_DEFAULTS}, "max_new_tokens": "max_tokens"}
+    defaults = {name: stored[key] for key, name in named.items() if stored.get(key) is not None}
+    try:
+        SamplingParams(**defaults)
+    except ValidationError as error:
+        raise LoadError(f"{source}: generation_config.json: {error.message} (--generation-config vllm ignores it)") from None
+    if defaults:
+        logger.info("sampling defaults from generation_config.json: %s (--generation-config vllm: none)", defaults)
+    return defaults
+
+
+def _read_generation_config(file: Path) -> dict[str, Any]:
+    try:
+        content = json.loads(file.read_text("utf-8"))
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"--generation-config: {file} cannot be read: {error}") from None
+    if not isinstance(content, dict):
+        raise ConfigError(f"--generation-config: {file} must hold a JSON object")
+    return content

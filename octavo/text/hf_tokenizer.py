@@ -1,0 +1,121 @@
+"""A tokenizer from a Hugging Face directory: tokenizer.json, and beside it tokenizer_config.json,
+special_tokens_map.json, added_tokens.json, chat_template.jinja and additional_chat_templates/."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from octavo.errors import LoadError
+from octavo.text.tokenizer import Tokenizer
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer as Backend
+
+NAMED_TOKENS = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
+
+
+def tokenizer_from_directory(directory: Path) -> Tokenizer:
+    """Reads what is there; only tokenizer.json must be."""
+    import tokenizers
+
+    file = directory / "tokenizer.json"
+    if not file.is_file():
+        raise LoadError(f"{directory} has no tokenizer.json: give a tokenizer with --tokenizer, or --skip-tokenizer-init")
+    try:
+        backend = tokenizers.Tokenizer.from_file(str(file))
+    except Exception as error:  # the library raises nothing narrower
+        raise LoadError(f"{file} cannot be read: {error}") from None
+    config = {**_read_json(directory / "special_tokens_map.json"), **_read_json(directory / "tokenizer_config.json")}
+    special_tokens = named_tokens(config)
+    backend.no_truncation()
+    backend.no_padding()
+    _add_tokens(backend, config, _read_json(directory / "added_tokens.json"))
+    _mark_special(backend, special_tokens, config)
+    if "add_bos_token" in config or "add_eos_token" in config:
+        wanted = [name for name in ("bos", "eos") if config.get(f"add_{name}_token")]
+        frame_with(backend, *(special_tokens.get(f"{name}_token") if name in wanted else None for name in ("bos", "eos")))
+    return Tokenizer(backend, special_tokens, _chat_templates(directory, config))
+
+
+def named_tokens(config: dict[str, Any]) -> dict[str, str]:
+    """The texts of bos_token, eos_token, ... and of a model's own named tokens (`extra_special_tokens`)."""
+    extra = config.get("extra_special_tokens")
+    named = {**(extra if isinstance(extra, dict) else {}), **{name: config.get(name) for name in NAMED_TOKENS}}
+    return {name: text for name, value in named.items() if (text := _text(value)) is not None}
+
+
+def frame_with(backend: Backend, bos: str | None, eos: str | None) -> None:
+    """Make `encode` put these tokens before and after a text, and nothing else."""
+    from tokenizers.processors import TemplateProcessing
+
+    ends = [(text, backend.token_to_id(text)) for text in dict.fromkeys([bos, eos]) if text is not None]
+    known = {text for text, id in ends if id is not None}
+    template = [*([bos] if bos in known else []), "$A", *([eos] if eos in known else [])]
+    backend.post_processor = TemplateProcessing(single=template, special_tokens=[end for end in ends if end[1] is not None])
+
+
+def _text(value: Any) -> str | None:
+    if isinstance(value, dict):
+        value = value.get("content")
+    return value if isinstance(value, str) else None
+
+
+def _read_json(file: Path) -> dict[str, Any]:
+    try:
+        content = json.loads(file.read_text("utf-8"))
+    except FileNotFoundError:
+        return {}
+    except (OSError, ValueError) as error:
+        raise LoadError(f"{file} cannot be read: {error}") from None
+    if not isinstance(content, dict):
+        raise LoadError(f"{file} must hold a JSON object")
+    return content
+
+
+def _add_tokens(backend: Backend, config: dict[str, Any], legacy: dict[str, Any]) -> None:
+    """Tokens that only tokenizer_config.json or added_tokens.json declare, in the order of their ids."""
+    from tokenizers import AddedToken
+
+    declared: dict[int, Any] = {id: text for text, id in legacy.items() if isinstance(id, int)}
+    declared.update({int(id): token for id, token in (config.get("added_tokens_decoder") or {}).items()})
+    known = backend.get_added_tokens_decoder()
+    for id, token in sorted(declared.items()):
+        text = _text(token)
+        if id in known or text is None:
+            continue
+        flags = token if isinstance(token, dict) else {}
+        options = {name: bool(flags[name]) for name in ("lstrip", "rstrip", "normalized", "single_word") if name in flags}
+        special = bool(flags.get("special"))
+        (backend.add_special_tokens if special else backend.add_tokens)([AddedToken(text, special=special, **options)])
+
+
+def _mark_special(backend: Backend, special_tokens: dict[str, str], config: dict[str, Any]) -> None:
+    """The named tokens are special even where tokenizer.json does not say so. No new ids are made."""
+    from tokenizers import AddedToken
+
+    extra = [*(config.get("additional_special_tokens") or []), *(_list(config.get("extra_special_tokens")))]
+    texts = [*special_tokens.values(), *(text for token in extra if (text := _text(token)) is not None)]
+    special = {token.content for token in backend.get_added_tokens_decoder().values() if token.special}
+    missing = [text for text in dict.fromkeys(texts) if text not in special and backend.token_to_id(text) is not None]
+    backend.add_special_tokens([AddedToken(text, special=True, normalized=False) for text in missing])
+
+
+def _list(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else []
+
+
+def _chat_templates(directory: Path, config: dict[str, Any]) -> dict[str, str]:
+    """By name. chat_template.jinja wins over the configuration's text, or list of named texts."""
+    stored = config.get("chat_template")
+    templates: dict[str, str] = {}
+    if isinstance(stored, str):
+        templates["default"] = stored
+    for entry in _list(stored):
+        templates[entry["name"]] = entry["template"]
+    for file in sorted(directory.glob("additional_chat_templates/*.jinja")):
+        templates[file.stem] = file.read_text("utf-8")
+    if (file := directory / "chat_template.jinja").is_file():
+        templates["default"] = file.read_text("utf-8")
+    return templates

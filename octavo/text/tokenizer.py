@@ -1,0 +1,116 @@
+"""The tokenizer: text to ids, and what each id stands for. Built on the `tokenizers` library, from a model directory
+(tokenizer.json) or from a GGUF file's metadata."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from octavo.errors import ValidationError
+from octavo.text.detokenizer import Detokenizer
+from octavo.text.pieces import PieceDecoder, read_decoder
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer as Backend
+
+
+class Tokenizer:
+    """One model's tokenizer. Safe to use from several threads.
+
+    `special_tokens` are the named ones (bos_token, eos_token, ...) with their texts, as templates see them;
+    `chat_templates` the named chat templates ("default" is the ordinary one); `eos_token_ids` every id that the
+    tokenizer's own files say ends an answer.
+    """
+
+    def __init__(
+        self,
+        backend: Backend,
+        special_tokens: Mapping[str, str],
+        chat_templates: Mapping[str, str] | None = None,
+        eos_token_ids: Iterable[int] = (),
+    ) -> None:
+        self._backend = backend
+        self.special_tokens = dict(special_tokens)
+        self.chat_templates = dict(chat_templates or {})
+        added = backend.get_added_tokens_decoder()
+        self.added_ids: frozenset[int] = frozenset(added)
+        self.special_ids: frozenset[int] = frozenset(id for id, token in added.items() if token.special)
+        self.vocab_size = max(backend.get_vocab_size(with_added_tokens=True), max(added, default=-1) + 1)
+        self.bos_token_id = self._id_of("bos_token")
+        self.eos_token_id = self._id_of("eos_token")
+        own = () if self.eos_token_id is None else (self.eos_token_id,)
+        self.eos_token_ids: tuple[int, ...] = tuple(dict.fromkeys([*own, *eos_token_ids]))
+        self._pieces: dict[int, bytes] = {}
+
+    def _id_of(self, name: str) -> int | None:
+        text = self.special_tokens.get(name)
+        return None if text is None else self._backend.token_to_id(text)
+
+    @property
+    def chat_template(self) -> str | None:
+        """The ordinary chat template, or None."""
+        return self.chat_templates.get("default")
+
+    @cached_property
+    def pieces(self) -> PieceDecoder:
+        """How token strings turn into bytes. LoadError for a decoder that generates no text (BERT's)."""
+        decoder = self._backend.decoder
+        return read_decoder(None if decoder is None else decoder.__getstate__())
+
+    @cached_property
+    def max_chars_per_token(self) -> int:
+        """Length of the longest token string: n tokens never hold more than n times as many characters."""
+        return max(map(len, self._backend.get_vocab(with_added_tokens=True)), default=1)
+
+    def encode(self, text: str, add_special_tokens: bool = True) -> list[int]:
+        """Ids of `text`; special tokens written in it are recognised. With `add_special_tokens`, what the tokenizer puts
+        round a text (BOS, EOS) is added, but no second BOS where the text begins with one.
+
+        ValidationError for a lone surrogate, which no text can hold.
+        """
+        try:
+            ids: list[int] = self._backend.encode(text, add_special_tokens=add_special_tokens).ids
+        except TypeError:
+            raise ValidationError(_surrogate_message(text), parameter="prompt") from None
+        bos = self.bos_token_id
+        if add_special_tokens and bos is not None and ids[:2] == [bos, bos]:
+            del ids[0]
+        return ids
+
+    def decode(self, token_ids: Sequence[int], skip_special_tokens: bool = True) -> str:
+        """The text of `token_ids` as a text of its own; ids that stand for nothing are left out."""
+        detokenizer = Detokenizer(self, skip_special_tokens=skip_special_tokens)
+        return detokenizer.push_all(token_ids) + detokenizer.finish()
+
+    def token_text(self, token_id: int) -> str:
+        """The token as the vocabulary spells it ("Ġworld"); "" for an id that stands for nothing."""
+        text = self._backend.id_to_token(token_id) if 0 <= token_id < self.vocab_size else None
+        return text or ""
+
+    def token_bytes(self, token_id: int) -> bytes:
+        """The bytes that the token adds to a text (b" world"); perhaps only a part of a character."""
+        piece = self._pieces.get(token_id)
+        if piece is None:
+            piece = self.pieces.piece(self.token_text(token_id))
+            if 0 <= token_id < self.vocab_size:
+                self._pieces[token_id] = piece
+        return piece
+
+
+def _surrogate_message(text: str) -> str:
+    position = next((i for i, character in enumerate(text) if "\ud800" <= character <= "\udfff"), None)
+    return f"The text is not valid Unicode: it holds a lone surrogate at character {position}"
+
+
+def load_tokenizer(path: Path) -> Tokenizer:
+    """From a directory or a .gguf file. LoadError says which file is missing or cannot be read."""
+    if path.suffix == ".gguf":
+        from octavo.text.gguf_tokenizer import tokenizer_from_gguf
+        from octavo.weights.gguf_header import read_header
+
+        return tokenizer_from_gguf(read_header(path).metadata)
+    from octavo.text.hf_tokenizer import tokenizer_from_directory
+
+    return tokenizer_from_directory(path)
