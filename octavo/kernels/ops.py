@@ -52,7 +52,9 @@ class Ops(Protocol):
     def vector_weight(self, weight: NDArray[Any]) -> Array:
         """A norm's weight as float32 [h]."""
 
-    def dequantize(self, raw: NDArray[np.uint8], type_name: str, shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
+    def dequantize(
+        self, raw: NDArray[np.uint8], type_name: str, shape: tuple[int, ...], dtype: np.dtype[Any]
+    ) -> NDArray[Any]:
         """GGUF blocks (`type_name` as in gguf.GGMLQuantizationType: Q4_1, Q6_K, ...) to `dtype` [shape], rounding the
         float32 value that the gguf library gives to nearest even."""
 
@@ -75,13 +77,19 @@ class Ops(Protocol):
         cosines in the first r/2 columns, sines in the rest, r <= d the rotated part. heads = (n, k, d)."""
 
     def write_cache(self, qkv: Array, cache: KVCache, layer: int, batch: Batch, heads: tuple[int, int, int]) -> None:
-        """Store the k and v heads of qkv [t, (n + 2k) * d] in the slots `batch.slot_mapping`, rounded to the cache's dtype."""
+        """Store the k and v heads of qkv [t, (n + 2k) * d] in the slots `batch.slot_mapping`, rounded to the cache's
+        dtype."""
 
-    def attention(self, qkv: Array, cache: KVCache, layer: int, batch: Batch, heads: tuple[int, int, int], scale: float) -> Array:
+    def attention(
+        self, qkv: Array, cache: KVCache, layer: int, batch: Batch, heads: tuple[int, int, int], scale: float
+    ) -> Array:
         """Causal attention of the q heads over the paged keys and values (those of this step were written before):
-        [t, n * d]. Keys are walked in fixed tiles from position 0; softmax in float32; query head i uses KV head i // (n / k)."""
+        [t, n * d]. Keys are walked in fixed tiles from position 0; softmax in float32; query head i uses KV head
+        i // (n / k)."""
 
-    def kv_cache(self, layers: int, blocks: int, block_size: int, kv_heads: int, head_size: int, dtype: np.dtype[Any]) -> KVCache:
+    def kv_cache(
+        self, layers: int, blocks: int, block_size: int, kv_heads: int, head_size: int, dtype: np.dtype[Any]
+    ) -> KVCache:
         """A zeroed cache; memory is reserved, and touched only as blocks are written."""
 
     def close(self) -> None:

@@ -1,0 +1,251 @@
+// The paged cache: memory, writes, and the work list of attention.
+#include <algorithm>
+#include <atomic>
+#include <cstring>
+#include <exception>
+#include <vector>
+
+#include "context.h"
+
+namespace octavo {
+namespace {
+
+long long number(int64_t value) { return value; }
+
+CacheShape make_shape(const octavo_context& context, int64_t layers, int64_t blocks, int64_t block_size, int64_t kv_heads,
+                      int64_t head_size, int32_t dtype) {
+  const int64_t depth = context.kernels->attention[dtype].depth;
+  CacheShape shape{dtype, layers, blocks, block_size, kv_heads, head_size, 0, 0, 0, 0};
+  shape.key_rows = ceil_div(head_size, depth) * depth;
+  shape.value_columns = ceil_div(head_size, 16) * 16;
+  shape.key_bytes = shape.key_rows * kTileTokens * element_bytes(dtype);
+  shape.tile_bytes = shape.key_bytes + kTileTokens * shape.value_columns * element_bytes(dtype);
+  return shape;
+}
+
+// The arguments of one attention call, checked before anything is read through them.
+struct Call {
+  octavo_context& context;
+  const octavo_cache& cache;
+  int64_t layer;
+  const float* qkv;
+  int64_t heads, tokens;
+  const int32_t* query_starts;
+  const int32_t* lengths;
+  int64_t sequences;
+  const int32_t* tables;
+  int64_t table_width;
+  float scale;
+  float* out;
+
+  int64_t group() const { return heads / cache.shape.kv_heads; }
+  int64_t queries(int64_t sequence) const { return query_starts[sequence + 1] - query_starts[sequence]; }
+
+  int check() const {
+    const CacheShape& shape = cache.shape;
+    if (layer < 0 || layer >= shape.layers) return fail(OCTAVO_OUT_OF_RANGE, "layer %lld of %lld", number(layer), number(shape.layers));
+    if (heads < 1 || heads % shape.kv_heads != 0)
+      return fail(OCTAVO_INVALID, "%lld heads do not share %lld KV heads evenly", number(heads), number(shape.kv_heads));
+    if (query_starts[0] != 0 || query_starts[sequences] != tokens)
+      return fail(OCTAVO_INVALID, "query_starts must go from 0 to %lld", number(tokens));
+    for (int64_t s = 0; s < sequences; ++s) {
+      const int64_t length = lengths[s];
+      if (queries(s) < 0 || length < queries(s))
+        return fail(OCTAVO_INVALID, "sequence %lld: %lld queries, %lld keys", number(s), number(queries(s)), number(length));
+      if (queries(s) == 0) continue;
+      const int64_t blocks = ceil_div(length, shape.block_size);
+      if (blocks > table_width)
+        return fail(OCTAVO_OUT_OF_RANGE, "sequence %lld: %lld keys in a table of %lld blocks", number(s), number(length), number(table_width));
+      for (int64_t b = 0; b < blocks; ++b) {
+        const int32_t id = tables[s * table_width + b];
+        if (id < 0 || id >= shape.blocks)
+          return fail(OCTAVO_OUT_OF_RANGE, "sequence %lld: block %d of %lld", number(s), id, number(shape.blocks));
+      }
+    }
+    return OCTAVO_OK;
+  }
+
+  AttentionTask task(int64_t sequence, int64_t kv_head, int64_t first_row) const {
+    const CacheShape& shape = cache.shape;
+    const int64_t size = shape.head_size;
+    const int64_t stride = (heads + 2 * shape.kv_heads) * size;
+    const int64_t start = query_starts[sequence];
+    const int64_t rows = queries(sequence) * group();
+    return {&shape,
+            cache.layer(layer),
+            qkv + start * stride,
+            stride,
+            out + start * heads * size,
+            heads * size,
+            tables + sequence * table_width,
+            lengths[sequence],
+            lengths[sequence] - queries(sequence),
+            group(),
+            kv_head,
+            first_row,
+            std::min(first_row + kAttentionRows, rows),
+            scale};
+  }
+};
+
+int64_t splits_of(const AttentionTask& task) {
+  const int64_t last = task.first_position + (task.last_row - 1) / task.group;
+  return last / kSplitTokens + 1;
+}
+
+// A tile of query rows over all of its keys, or one split of a tile whose splits are spread over threads.
+struct Item {
+  int32_t sequence, kv_head;
+  int64_t first_row;
+  int32_t split;   // -1: all of them
+  int32_t shared;  // which of the spread tiles
+};
+
+// Tiles that hold more than a fair share of the keys are spread by splits; what they leave is merged by whoever ends last.
+class WorkList {
+ public:
+  explicit WorkList(const Call& call) : call_(call) {
+    int64_t keys = 0;
+    for_tiles([&](int64_t, int64_t, int64_t, const AttentionTask& task) { keys += splits_of(task); });
+    const int64_t threads = call.context.threads;
+    const int64_t fair = threads == 1 ? INT64_MAX : std::max<int64_t>(1, keys / (4 * threads));
+    for_tiles([&](int64_t sequence, int64_t kv_head, int64_t row, const AttentionTask& task) {
+      const int64_t splits = splits_of(task);
+      if (splits > fair) spread(sequence, kv_head, row, splits);
+    });
+    for_tiles([&](int64_t sequence, int64_t kv_head, int64_t row, const AttentionTask& task) {
+      if (splits_of(task) <= fair) items_.push_back({static_cast<int32_t>(sequence), static_cast<int32_t>(kv_head), row, -1, -1});
+    });
+  }
+
+  void run() {
+    octavo_context& context = call_.context;
+    const CacheShape& shape = call_.cache.shape;
+    const AttentionKernels& kernels = context.kernels->attention[shape.dtype];
+    const int64_t scratch_bytes = ceil_div(attention_scratch_bytes(shape), 4096) * 4096;
+    const int threads = items_.size() > 1 ? context.threads : 1;
+    char* scratch = static_cast<char*>(context.attention.reserve(static_cast<size_t>(scratch_bytes * threads)));
+    const int64_t partial_floats = kAttentionRows * partial_width(shape);
+    float* partials = static_cast<float*>(context.partials.reserve(static_cast<size_t>(partial_count_ * partial_floats + 1) * 4));
+    std::vector<std::atomic<int32_t>> done(shared_.size());
+    pool::parallel(threads, static_cast<int64_t>(items_.size()), [&](int64_t index, int worker) {
+      const Item& item = items_[index];
+      const AttentionTask task = call_.task(item.sequence, item.kv_head, item.first_row);
+      void* own = scratch + worker * scratch_bytes;
+      if (item.split < 0) {
+        kernels.attend(task, 0, splits_of(task), own, nullptr);
+        return;
+      }
+      const Shared& shared = shared_[item.shared];
+      float* first = partials + shared.first_partial * partial_floats;
+      kernels.attend(task, item.split, item.split + 1, own, first + item.split * partial_floats);
+      if (done[item.shared].fetch_add(1) + 1 == shared.splits) kernels.merge(task, shared.splits, own, first);
+    });
+  }
+
+ private:
+  struct Shared {
+    int64_t first_partial, splits;
+  };
+
+  template <class Function>
+  void for_tiles(Function function) const {
+    for (int64_t s = 0; s < call_.sequences; ++s)
+      for (int64_t head = 0; head < call_.cache.shape.kv_heads; ++head)
+        for (int64_t row = 0; row < call_.queries(s) * call_.group(); row += kAttentionRows)
+          function(s, head, row, call_.task(s, head, row));
+  }
+
+  void spread(int64_t sequence, int64_t kv_head, int64_t row, int64_t splits) {
+    const auto shared = static_cast<int32_t>(shared_.size());
+    for (int64_t split = 0; split < splits; ++split)
+      items_.push_back({static_cast<int32_t>(sequence), static_cast<int32_t>(kv_head), row, static_cast<int32_t>(split), shared});
+    shared_.push_back({partial_count_, splits});
+    partial_count_ += splits;
+  }
+
+  const Call& call_;
+  std::vector<Item> items_;
+  std::vector<Shared> shared_;
+  int64_t partial_count_ = 0;
+};
+
+}  // namespace
+}  // namespace octavo
+
+using namespace octavo;
+
+octavo_cache* octavo_cache_new(octavo_context* context, int64_t layers, int64_t blocks, int64_t block_size, int64_t kv_heads,
+                               int64_t head_size, int32_t dtype) {
+  if (missing(context)) {
+    closed();
+    return nullptr;
+  }
+  octavo_cache* cache = nullptr;
+  guarded([&] {
+    if (dtype < 0 || dtype >= kDTypes) return fail(OCTAVO_INVALID, "unknown dtype %d", dtype);
+    if (block_size < kTileTokens || block_size % kTileTokens != 0)
+      return fail(OCTAVO_INVALID, "block_size must be a multiple of 16, not %lld", number(block_size));
+    const int64_t limit = INT32_MAX;
+    for (const int64_t size : {layers, blocks, block_size, kv_heads, head_size})
+      if (size < 1 || size > limit) return fail(OCTAVO_INVALID, "a cache dimension cannot be %lld", number(size));
+    const CacheShape shape = make_shape(*context, layers, blocks, block_size, kv_heads, head_size, dtype);
+    int64_t bytes = shape.tile_bytes;
+    for (const int64_t factor : {block_size / kTileTokens, kv_heads, blocks, layers})
+      if (__builtin_mul_overflow(bytes, factor, &bytes)) throw std::bad_alloc();
+    cache = new octavo_cache(shape);
+    return static_cast<int>(OCTAVO_OK);
+  });
+  return cache;
+}
+
+int64_t octavo_cache_bytes(const octavo_cache* cache) { return cache->shape.layers * cache->shape.layer_bytes(); }
+void octavo_cache_free(octavo_cache* cache) { delete cache; }
+
+int octavo_cache_copy(octavo_cache* cache, const int32_t* pairs, int64_t count) {
+  if (missing(cache)) return closed();
+  const CacheShape& shape = cache->shape;
+  for (int64_t i = 0; i < 2 * count; ++i)
+    if (pairs[i] < 0 || pairs[i] >= shape.blocks) return fail(OCTAVO_OUT_OF_RANGE, "block %d of %lld", pairs[i], number(shape.blocks));
+  for (int64_t i = 0; i < count; ++i)
+    for (int64_t layer = 0; layer < shape.layers; ++layer)
+      std::memmove(cache->layer(layer) + pairs[2 * i + 1] * shape.block_bytes(), cache->layer(layer) + pairs[2 * i] * shape.block_bytes(),
+                   static_cast<size_t>(shape.block_bytes()));
+  return OCTAVO_OK;
+}
+
+int octavo_cache_write(octavo_context* context, octavo_cache* cache, int64_t layer, const float* qkv, int64_t heads,
+                       const int64_t* slots, int64_t tokens) {
+  if (missing(context) || missing(cache)) return closed();
+  const CacheShape& shape = cache->shape;
+  if (layer < 0 || layer >= shape.layers) return fail(OCTAVO_OUT_OF_RANGE, "layer %lld of %lld", number(layer), number(shape.layers));
+  const int64_t limit = shape.blocks * shape.block_size;
+  for (int64_t t = 0; t < tokens; ++t)
+    if (slots[t] < 0 || slots[t] >= limit)
+      return fail(OCTAVO_OUT_OF_RANGE, "slot %lld of %lld", number(slots[t]), number(limit));
+  const AttentionKernels& kernels = context->kernels->attention[shape.dtype];
+  const int64_t size = shape.kv_heads * shape.head_size;
+  const int64_t width = heads * shape.head_size + 2 * size;
+  const int threads = threads_for(*context, tokens * size, 4096);
+  const int64_t chunk = threads == 1 ? std::max<int64_t>(tokens, 1) : ceil_div(tokens, 4 * threads);
+  pool::parallel(threads, ceil_div(tokens, chunk), [&](int64_t item, int) {
+    for (int64_t t = item * chunk; t < std::min(tokens, (item + 1) * chunk); ++t) {
+      const float* k = qkv + t * width + heads * shape.head_size;
+      kernels.write(shape, cache->layer(layer), slots[t], k, k + size);
+    }
+  });
+  return OCTAVO_OK;
+}
+
+int octavo_attention(octavo_context* context, const octavo_cache* cache, int64_t layer, const float* qkv, int64_t heads, int64_t tokens,
+                     const int32_t* query_starts, const int32_t* lengths, int64_t sequences, const int32_t* tables, int64_t table_width,
+                     float scale, float* out) {
+  if (missing(context) || missing(cache)) return closed();
+  return guarded([&] {
+    const Call call{*context, *cache, layer, qkv, heads, tokens, query_starts, lengths, sequences, tables, table_width, scale, out};
+    if (const int status = call.check(); status != OCTAVO_OK) return status;
+    std::lock_guard<std::mutex> lock(context->mutex);
+    WorkList(call).run();
+    return static_cast<int>(OCTAVO_OK);
+  });
+}

@@ -1,0 +1,130 @@
+// The operations of a step that work on rows alone: products, lookup, norm, activation, rotation.
+#include <algorithm>
+#include <exception>
+
+#include "context.h"
+
+namespace octavo {
+namespace {
+
+constexpr int64_t kRowsPerPass = 512;    // packed activations of a pass stay in the shared cache
+constexpr int64_t kRowsPerItem = 96;     // and those of an item in a core's own
+constexpr int64_t kItemsPerThread = 4;   // enough for an even end, few enough to stream long runs of weights
+constexpr int64_t kSmallProduct = 1 << 15;  // multiply-adds below which waking threads costs more than it brings
+
+struct Product {
+  octavo_context& context;
+  const octavo_weight& weight;
+  const LinearKernels& kernels;
+
+  int64_t row_bytes() const { return weight.view.steps * kernels.activation_bytes; }
+
+  void pack(LinearTask& task, const float* x, char* packed, int threads) const {
+    task.packed = packed;
+    pool::parallel(task.blocks > 4 ? threads : 1, task.blocks, [&](int64_t block, int) {
+      const int64_t first = task.first_row(block);
+      kernels.pack_rows(x + first * weight.view.in, weight.view.in, task.first_row(block + 1) - first, packed + first * row_bytes());
+    });
+  }
+
+  void multiply(const LinearTask& task, int threads) const {
+    const int64_t blocks_per_item = std::max<int64_t>(1, kRowsPerItem / kernels.max_rows);
+    const int64_t row_items = ceil_div(task.blocks, blocks_per_item);
+    const int64_t panels_per_item =
+        task.blocks > blocks_per_item ? 1 : std::max<int64_t>(1, weight.panels / (kItemsPerThread * threads));
+    const int64_t panel_items = ceil_div(weight.panels, panels_per_item);
+    pool::parallel(threads, panel_items * row_items, [&](int64_t item, int) {
+      const int64_t panel = item / row_items * panels_per_item;
+      const int64_t block = item % row_items * blocks_per_item;
+      kernels.multiply(task, panel, std::min(panel + panels_per_item, weight.panels), block,
+                       std::min(block + blocks_per_item, task.blocks));
+    });
+  }
+
+  void run(const float* x, int64_t rows, float* y, bool accumulate) const {
+    const Weight& view = weight.view;
+    const int threads = threads_for(context, rows * view.in * view.out, kSmallProduct);
+    char* packed = static_cast<char*>(context.activations.reserve(std::min(rows, kRowsPerPass) * row_bytes() + 64));
+    for (int64_t row = 0; row < rows; row += kRowsPerPass) {
+      const int64_t count = std::min(kRowsPerPass, rows - row);
+      LinearTask task{&view, nullptr, count, ceil_div(count, kernels.max_rows), y + row * view.out, accumulate};
+      pack(task, x + row * view.in, packed, threads);
+      multiply(task, threads);
+    }
+  }
+};
+
+// Work on ranges of rows, in parallel if it is worth it.
+template <class Function>
+void for_rows(const octavo_context& context, int64_t rows, int64_t row_cost, Function&& function) {
+  constexpr int64_t kGrain = 16 * 1024;
+  const int threads = threads_for(context, rows * row_cost, kGrain);
+  const int64_t chunk = threads == 1 ? rows : std::max<int64_t>(1, ceil_div(rows, 4 * threads));
+  pool::parallel(threads, ceil_div(rows, chunk),
+                 [&](int64_t item, int) { function(item * chunk, std::min(chunk, rows - item * chunk)); });
+}
+
+}  // namespace
+}  // namespace octavo
+
+using namespace octavo;
+
+int octavo_linear(octavo_context* context, const octavo_weight* weight, const float* x, int64_t rows, float* y, int32_t accumulate) {
+  if (missing(context) || missing(weight)) return closed();
+  return guarded([&] {
+    if (rows < 1) return static_cast<int>(OCTAVO_OK);
+    std::lock_guard<std::mutex> lock(context->mutex);
+    Product{*context, *weight, context->kernels->linear[weight->view.dtype]}.run(x, rows, y, accumulate != 0);
+    return static_cast<int>(OCTAVO_OK);
+  });
+}
+
+int octavo_embedding(octavo_context* context, const octavo_weight* weight, const int32_t* ids, int64_t count, float* y) {
+  if (missing(context) || missing(weight)) return closed();
+  const Weight& view = weight->view;
+  for (int64_t i = 0; i < count; ++i)
+    if (ids[i] < 0 || ids[i] >= view.out)
+      return fail(OCTAVO_OUT_OF_RANGE, "token id %d at index %lld is not below %lld", ids[i], static_cast<long long>(i),
+                  static_cast<long long>(view.out));
+  const LinearKernels& linear = context->kernels->linear[view.dtype];
+  for_rows(*context, count, 16 * view.in, [&](int64_t first, int64_t rows) {
+    for (int64_t i = first; i < first + rows; ++i)
+      linear.unpack_weight(view.panels + ids[i] / linear.panel_width * view.panel_bytes, view.in, ids[i] % linear.panel_width,
+                           y + i * view.in);
+  });
+  return OCTAVO_OK;
+}
+
+int octavo_rms_norm(octavo_context* context, const float* x, const float* weight, int64_t rows, int64_t width, float epsilon,
+                    float* y) {
+  if (missing(context)) return closed();
+  for_rows(*context, rows, width, [&](int64_t first, int64_t count) {
+    context->kernels->rms_norm(x + first * width, weight, count, width, epsilon, y + first * width);
+  });
+  return OCTAVO_OK;
+}
+
+int octavo_silu_and_multiply(octavo_context* context, const float* x, int64_t rows, int64_t width, float* y) {
+  if (missing(context)) return closed();
+  for_rows(*context, rows, 4 * width, [&](int64_t first, int64_t count) {
+    context->kernels->silu_and_multiply(x + first * 2 * width, count, width, y + first * width);
+  });
+  return OCTAVO_OK;
+}
+
+int octavo_rotary(octavo_context* context, float* qkv, int64_t tokens, int64_t row_width, int64_t heads, int64_t head_size,
+                  const float* cos_sin, int64_t table_rows, int64_t rotary, const int32_t* positions) {
+  if (missing(context)) return closed();
+  if (rotary < 0 || rotary % 2 != 0 || rotary > head_size || heads * head_size > row_width)
+    return fail(OCTAVO_INVALID, "rotary part %lld of %lld heads of %lld in rows of %lld", static_cast<long long>(rotary),
+                static_cast<long long>(heads), static_cast<long long>(head_size), static_cast<long long>(row_width));
+  for (int64_t t = 0; t < tokens; ++t)
+    if (positions[t] < 0 || positions[t] >= table_rows)
+      return fail(OCTAVO_OUT_OF_RANGE, "position %d at index %lld is not below %lld", positions[t], static_cast<long long>(t),
+                  static_cast<long long>(table_rows));
+  for_rows(*context, tokens, heads * head_size, [&](int64_t first, int64_t count) {
+    for (int64_t t = first; t < first + count; ++t)
+      context->kernels->rotate(qkv + t * row_width, heads, head_size, cos_sin + positions[t] * rotary, rotary);
+  });
+  return OCTAVO_OK;
+}

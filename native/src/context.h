@@ -1,0 +1,71 @@
+// What the handles of the C ABI stand for, and how a failure becomes a status and a message.
+#pragma once
+
+#include <cstdarg>
+#include <mutex>
+#include <new>
+
+#include "kernels/table.h"
+#include "memory.h"
+#include "octavo.h"
+#include "pool.h"
+
+struct octavo_context {
+  const octavo::Kernels* kernels;
+  int threads;
+  std::mutex mutex;  // one call at a time uses the scratch memory
+  octavo::Arena weights;
+  octavo::Scratch activations;
+  octavo::Scratch attention;
+  octavo::Scratch partials;
+
+  octavo_context(const octavo::Kernels* kernels, int threads) : kernels(kernels), threads(threads) {
+    octavo::pool::retain(threads);
+  }
+  ~octavo_context() { octavo::pool::release(); }
+};
+
+struct octavo_weight {
+  octavo::Weight view;
+  octavo::Arena::Piece memory;
+  std::unique_ptr<float[]> bias;
+  int64_t panels;
+  int64_t bytes;
+};
+
+struct octavo_cache {
+  octavo::CacheShape shape;
+  octavo::Mapping memory;
+
+  explicit octavo_cache(const octavo::CacheShape& shape)
+      : shape(shape), memory(static_cast<size_t>(shape.layers * shape.layer_bytes())) {}
+  char* layer(int64_t index) const { return memory.data() + index * shape.layer_bytes(); }
+};
+
+namespace octavo {
+
+// Remembers a printf-style message for octavo_last_error and gives the status back.
+[[gnu::format(printf, 2, 3)]] int fail(int status, const char* format, ...);
+
+// A handle that was closed, or never made, arrives as null.
+inline bool missing(const void* handle) { return handle == nullptr; }
+inline int closed() { return fail(OCTAVO_INVALID, "the backend, the weight or the cache is closed"); }
+
+// Runs `body` (which returns a status); an allocation that fails becomes OCTAVO_NO_MEMORY.
+template <class Body>
+int guarded(Body&& body) {
+  try {
+    return body();
+  } catch (const std::bad_alloc&) {
+    return fail(OCTAVO_NO_MEMORY, "out of memory");
+  } catch (const std::exception& error) {  // a thread that cannot be started, for instance
+    return fail(OCTAVO_INVALID, "%s", error.what());
+  }
+}
+
+// How many threads a piece of work deserves: below `grain` units a thread costs more than it brings.
+inline int threads_for(const octavo_context& context, int64_t units, int64_t grain) {
+  return units < 2 * grain ? 1 : context.threads;
+}
+
+}  // namespace octavo

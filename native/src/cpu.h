@@ -1,0 +1,14 @@
+// Which instruction sets this processor and operating system support.
+#pragma once
+
+namespace octavo {
+
+struct CpuFeatures {
+  bool avx2 = false;         // AVX2, FMA and F16C
+  bool avx512 = false;       // F, BW, DQ and VL
+  bool avx512_bf16 = false;  // the above and VDPBF16PS
+};
+
+const CpuFeatures& cpu_features();
+
+}  // namespace octavo

@@ -1,0 +1,18 @@
+// What each kernel source of one instruction set contributes to its table.
+#pragma once
+
+#include "table.h"
+
+namespace octavo::OCTAVO_ISA {
+
+extern const LinearKernels linear_kernels[kDTypes];
+extern const AttentionKernels attention_kernels[kDTypes];
+
+void rms_norm(const float* x, const float* weight, int64_t rows, int64_t width, float epsilon, float* y);
+void silu_and_multiply(const float* x, int64_t rows, int64_t width, float* y);
+void rotate(float* row, int64_t heads, int64_t head_size, const float* cos_sin, int64_t rotary);
+bool dequantize(int32_t type, const uint8_t* raw, int64_t blocks, int32_t dtype, void* out);
+
+extern const Kernels kernels;
+
+}  // namespace octavo::OCTAVO_ISA

@@ -1,0 +1,49 @@
+// One AVX-512 register of 16 floats, and what the kernels do with it. Included inside the instruction set's namespace.
+using Register = __m512;
+constexpr int kRegisterLanes = 16;
+
+INLINE Register register_set(float x) { return _mm512_set1_ps(x); }
+INLINE Register register_load(const float* p) { return _mm512_loadu_ps(p); }
+INLINE void register_store(float* p, Register a) { _mm512_storeu_ps(p, a); }
+INLINE Register register_add(Register a, Register b) { return _mm512_add_ps(a, b); }
+INLINE Register register_subtract(Register a, Register b) { return _mm512_sub_ps(a, b); }
+INLINE Register register_multiply(Register a, Register b) { return _mm512_mul_ps(a, b); }
+INLINE Register register_divide(Register a, Register b) { return _mm512_div_ps(a, b); }
+INLINE Register register_fma(Register a, Register b, Register c) { return _mm512_fmadd_ps(a, b, c); }
+INLINE Register register_fnma(Register a, Register b, Register c) { return _mm512_fnmadd_ps(a, b, c); }
+// If either is NaN: the second.
+INLINE Register register_min(Register a, Register b) { return _mm512_min_ps(a, b); }
+INLINE Register register_max(Register a, Register b) { return _mm512_max_ps(a, b); }
+
+// 2^n of the integers in the low mantissa bits of t.
+INLINE Register register_power_of_two(Register t) {
+  return _mm512_castsi512_ps(_mm512_add_epi32(_mm512_slli_epi32(_mm512_castps_si512(t), 23), _mm512_set1_epi32(127 << 23)));
+}
+// value, but 0 where x < low.
+INLINE Register register_zero_below(Register x, Register low, Register value) {
+  return _mm512_maskz_mov_ps(_mm512_cmp_ps_mask(x, low, _CMP_NLT_UQ), value);
+}
+// value where index <= last, else other.
+INLINE Register register_select_up_to(Register index, Register last, Register value, Register other) {
+  return _mm512_mask_mov_ps(other, _mm512_cmp_ps_mask(index, last, _CMP_LE_OQ), value);
+}
+
+INLINE Register register_load_bf16(const uint16_t* p) {
+  const __m256i half = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p));
+  return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(half), 16));
+}
+INLINE Register register_load_f16(const uint16_t* p) {
+  return _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
+}
+INLINE void register_store_f16(uint16_t* p, Register a) {
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), _mm512_cvtps_ph(a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
+}
+// Rounds to nearest even; a NaN stays one.
+INLINE void register_store_bf16(uint16_t* p, Register a) {
+  const __m512i bits = _mm512_castps_si512(a);
+  const __m512i odd = _mm512_and_si512(_mm512_srli_epi32(bits, 16), _mm512_set1_epi32(1));
+  const __m512i rounded = _mm512_srli_epi32(_mm512_add_epi32(bits, _mm512_add_epi32(odd, _mm512_set1_epi32(0x7fff))), 16);
+  const __m512i quiet = _mm512_or_si512(_mm512_srli_epi32(bits, 16), _mm512_set1_epi32(0x40));
+  const __mmask16 nan = _mm512_cmp_ps_mask(a, a, _CMP_UNORD_Q);
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), _mm512_cvtepi32_epi16(_mm512_mask_mov_epi32(rounded, nan, quiet)));
+}

@@ -1,0 +1,141 @@
+// `Floats`: sixteen floats in as many registers as the instruction set needs, so that every kernel is written once.
+//
+// Each kernel source is compiled once per instruction set, with OCTAVO_ISA as the name of its namespace. Nothing in here
+// may be an ordinary inline function with external linkage: the linker would keep one copy for all instruction sets.
+#pragma once
+
+#include <cstdint>
+
+#if defined(__x86_64__)
+#include <immintrin.h>
+#elif defined(__ARM_NEON)
+#include <arm_neon.h>
+#endif
+
+#define INLINE [[gnu::always_inline]] static inline
+#define UNROLL _Pragma("GCC unroll 64")
+
+namespace octavo::OCTAVO_ISA {
+
+#if defined(__AVX512F__)
+#include "registers_avx512.h"
+#elif defined(__AVX2__)
+#include "registers_avx2.h"
+#else
+#include "registers_generic.h"
+#endif
+
+constexpr int kLanes = 16;
+constexpr int kRegisters = kLanes / kRegisterLanes;
+
+struct Floats {
+  Register part[kRegisters];
+};
+
+template <class Function>
+INLINE Floats for_parts(Function function) {
+  Floats result;
+  UNROLL for (int i = 0; i < kRegisters; ++i) result.part[i] = function(i);
+  return result;
+}
+
+INLINE Floats set(float x) {
+  return for_parts([=](int) __attribute__((always_inline)) { return register_set(x); });
+}
+INLINE Floats load(const float* p) {
+  return for_parts([=](int i) __attribute__((always_inline)) { return register_load(p + i * kRegisterLanes); });
+}
+INLINE Floats load_bf16(const uint16_t* p) {
+  return for_parts([=](int i) __attribute__((always_inline)) { return register_load_bf16(p + i * kRegisterLanes); });
+}
+INLINE Floats load_f16(const uint16_t* p) {
+  return for_parts([=](int i) __attribute__((always_inline)) { return register_load_f16(p + i * kRegisterLanes); });
+}
+INLINE void store(float* p, Floats a) {
+  UNROLL for (int i = 0; i < kRegisters; ++i) register_store(p + i * kRegisterLanes, a.part[i]);
+}
+INLINE void store_bf16(uint16_t* p, Floats a) {
+  UNROLL for (int i = 0; i < kRegisters; ++i) register_store_bf16(p + i * kRegisterLanes, a.part[i]);
+}
+INLINE void store_f16(uint16_t* p, Floats a) {
+  UNROLL for (int i = 0; i < kRegisters; ++i) register_store_f16(p + i * kRegisterLanes, a.part[i]);
+}
+#define LANEWISE(name, operation)                                                                                     \
+  INLINE Floats name(Floats a, Floats b) {                                                                            \
+    return for_parts([&](int i) __attribute__((always_inline)) { return operation(a.part[i], b.part[i]); });          \
+  }
+LANEWISE(add, register_add)
+LANEWISE(subtract, register_subtract)
+LANEWISE(multiply, register_multiply)
+LANEWISE(divide, register_divide)
+LANEWISE(minimum, register_min)
+LANEWISE(maximum, register_max)
+#undef LANEWISE
+// a * b + c
+INLINE Floats fma(Floats a, Floats b, Floats c) {
+  return for_parts([&](int i) __attribute__((always_inline)) { return register_fma(a.part[i], b.part[i], c.part[i]); });
+}
+// c - a * b
+INLINE Floats fnma(Floats a, Floats b, Floats c) {
+  return for_parts([&](int i) __attribute__((always_inline)) { return register_fnma(a.part[i], b.part[i], c.part[i]); });
+}
+// value where index <= last, else other
+INLINE Floats select_up_to(Floats index, Floats last, Floats value, Floats other) {
+  return for_parts([&](int i) __attribute__((always_inline)) {
+    return register_select_up_to(index.part[i], last.part[i], value.part[i], other.part[i]);
+  });
+}
+
+// Halves are added in a fixed order: lane i to lane i + 8, + 4, + 2, + 1.
+INLINE float sum(Floats a) {
+  alignas(64) float lane[kLanes];
+  store(lane, a);
+  for (int width = kLanes / 2; width > 0; width /= 2)
+    for (int i = 0; i < width; ++i) lane[i] += lane[i + width];
+  return lane[0];
+}
+INLINE float largest(Floats a) {
+  alignas(64) float lane[kLanes];
+  store(lane, a);
+  for (int width = kLanes / 2; width > 0; width /= 2)
+    for (int i = 0; i < width; ++i) lane[i] = lane[i] > lane[i + width] ? lane[i] : lane[i + width];
+  return lane[0];
+}
+
+// e^x with a relative error below 3e-7; e^0 is exactly 1, below ln(2^-126) exactly 0, above 127.5 ln 2 infinite, NaN
+// stays NaN. x = n ln 2 + r (Cody and Waite's two-part ln 2), then the Taylor series to r^7 (|r| <= 0.347: 5e-9).
+INLINE Register register_exp(Register x) {
+  const Register low = register_set(-87.33654f);
+  const Register round = register_set(12582912.0f);  // 1.5 * 2^23: adding it rounds to an integer in the low bits
+  const Register bounded = register_max(low, register_min(register_set(89.0f), x));
+  const Register shifted = register_fma(bounded, register_set(1.44269504f), round);
+  const Register n = register_subtract(shifted, round);
+  Register r = register_fnma(n, register_set(0.693359375f), bounded);
+  r = register_fnma(n, register_set(-2.12194440e-4f), r);
+  Register p = register_set(1.0f / 5040);
+  p = register_fma(p, r, register_set(1.0f / 720));
+  p = register_fma(p, r, register_set(1.0f / 120));
+  p = register_fma(p, r, register_set(1.0f / 24));
+  p = register_fma(p, r, register_set(1.0f / 6));
+  p = register_fma(p, r, register_set(0.5f));
+  p = register_fma(p, r, register_set(1.0f));
+  p = register_fma(p, r, register_set(1.0f));
+  return register_zero_below(x, low, register_multiply(p, register_power_of_two(shifted)));
+}
+INLINE Floats exp(Floats x) {
+  return for_parts([&](int i) __attribute__((always_inline)) { return register_exp(x.part[i]); });
+}
+
+// The first `count` (at most 16) of p, the rest 0; and back.
+INLINE Floats load_some(const float* p, int64_t count) {
+  alignas(64) float lane[kLanes] = {};
+  for (int64_t i = 0; i < count; ++i) lane[i] = p[i];
+  return load(lane);
+}
+INLINE void store_some(float* p, Floats a, int64_t count) {
+  alignas(64) float lane[kLanes];
+  store(lane, a);
+  for (int64_t i = 0; i < count; ++i) p[i] = lane[i];
+}
+
+}  // namespace octavo::OCTAVO_ISA

@@ -1,0 +1,130 @@
+// What one instruction set offers: plain functions over ranges of work, without threads, allocation or exceptions.
+#pragma once
+
+#include <cstdint>
+
+namespace octavo {
+
+enum DType : int32_t { kFloat32 = 0, kBFloat16 = 1, kFloat16 = 2, kDTypes = 3 };
+
+constexpr int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
+constexpr int64_t element_bytes(int32_t dtype) { return dtype == kFloat32 ? 4 : 2; }
+
+// ---- linear ------------------------------------------------------------------------------------------------------
+// A weight [out, in] is stored in panels of `panel_width` outputs. A panel is a list of steps over `in`; a step holds
+// `depth` neighbouring inputs of every output of the panel. Lanes are outputs, so an output is one chain of products
+// over all of `in` from first to last, whatever the number of rows: its bits depend on nothing else.
+struct Weight {
+  int32_t dtype;
+  int64_t in, out;
+  int64_t steps;        // ceil(in / depth)
+  int64_t panel_bytes;  // steps * panel_width * depth * element size
+  char* panels;
+  const float* bias;  // [panels * panel_width] or null
+};
+
+// Activations are packed in row blocks of at most `max_rows`: block b holds rows [first_row(b), first_row(b + 1)), by
+// steps, the rows of one step side by side.
+struct LinearTask {
+  const Weight* weight;
+  const char* packed;
+  int64_t rows;
+  int64_t blocks;  // ceil(rows / max_rows), of nearly equal size
+  float* y;        // [rows, out]
+  bool accumulate;
+
+  int64_t first_row(int64_t block) const { return rows * block / blocks; }
+};
+
+struct LinearKernels {
+  int64_t panel_width;
+  int64_t max_rows;
+  int64_t depth;
+  int64_t activation_bytes;  // of one row in one step
+  // `count` rows [in] of the weight become outputs `lane` .. of the panel.
+  void (*pack_weight)(const void* rows, int64_t in, int64_t lane, int64_t count, void* panel);
+  void (*unpack_weight)(const void* panel, int64_t in, int64_t lane, float* row);
+  void (*pack_rows)(const float* x, int64_t in, int64_t rows, void* block);
+  void (*multiply)(const LinearTask& task, int64_t first_panel, int64_t last_panel, int64_t first_block, int64_t last_block);
+};
+
+// ---- the paged cache ---------------------------------------------------------------------------------------------
+// [layers][blocks][kv_heads][block_size / 16] tiles of 16 tokens. A tile is K transposed, [key_rows / depth][16 tokens]
+// [depth], then V, [16 / depth tokens][value_columns][depth]; key_rows is the head size rounded up to `depth`,
+// value_columns rounded up to 16.
+constexpr int64_t kTileTokens = 16;
+constexpr int64_t kTilesPerStep = 4;    // keys that share one softmax update: 64
+constexpr int64_t kSplitTokens = 512;   // keys that are reduced on their own, then merged in order
+constexpr int64_t kAttentionRows = 24;  // query rows (position and head) that share a pass over the keys
+
+struct CacheShape {
+  int32_t dtype;
+  int64_t layers, blocks, block_size, kv_heads, head_size;
+  int64_t key_rows, value_columns;
+  int64_t key_bytes, tile_bytes;  // of one tile: its K part, and both
+
+  int64_t block_bytes() const { return kv_heads * (block_size / kTileTokens) * tile_bytes; }
+  int64_t layer_bytes() const { return blocks * block_bytes(); }
+};
+
+// One sequence's part of an attention call. Its query rows are numbered position by position, the heads of a group
+// side by side: row r is position first_position + r / group, head kv_head * group + r % group.
+struct AttentionTask {
+  const CacheShape* shape;
+  const char* layer;     // first block of the layer
+  const float* q;        // the sequence's first row of qkv
+  int64_t q_stride;      // floats from token to token
+  float* out;            // the sequence's first row of the output
+  int64_t out_stride;
+  const int32_t* table;  // blocks of the sequence
+  int64_t length;        // keys in the cache
+  int64_t first_position;
+  int64_t group;  // query heads of one KV head
+  int64_t kv_head;
+  int64_t first_row, last_row;  // at most kAttentionRows
+  float scale;
+};
+
+struct AttentionKernels {
+  int64_t depth;
+  // `splits` [first, last) of the keys; all of them: writes `out`. Otherwise (one split): writes kAttentionRows *
+  // partial_width floats to `partial`.
+  void (*attend)(const AttentionTask& task, int64_t first_split, int64_t last_split, void* scratch, float* partial);
+  // Merge the partial results of all splits in order and write `out`.
+  void (*merge)(const AttentionTask& task, int64_t splits, void* scratch, const float* partials);
+  // k and v [kv_heads * head_size] of one token into its slot.
+  void (*write)(const CacheShape& shape, char* layer, int64_t slot, const float* k, const float* v);
+};
+
+// Floats of one row's partial result: the maximum, the sum, and the weighted values.
+constexpr int64_t kPartialHeader = 16;
+inline int64_t partial_width(const CacheShape& shape) { return kPartialHeader + shape.value_columns; }
+// Bytes that `attend` and `merge` need for themselves: queries, scores, two accumulators and one V tile.
+inline int64_t attention_scratch_bytes(const CacheShape& shape) {
+  const int64_t keys = kTileTokens * kTilesPerStep;
+  const int64_t row = shape.key_rows + 1 + keys + 2 * partial_width(shape);
+  return 4 * (kAttentionRows * row + kTileTokens * shape.value_columns) + 1024;
+}
+
+// ---- all of it ---------------------------------------------------------------------------------------------------
+struct Kernels {
+  const char* name;
+  const LinearKernels* linear;        // [kDTypes]
+  const AttentionKernels* attention;  // [kDTypes]
+  void (*rms_norm)(const float* x, const float* weight, int64_t rows, int64_t width, float epsilon, float* y);
+  void (*silu_and_multiply)(const float* x, int64_t rows, int64_t width, float* y);
+  void (*rotate)(float* row, int64_t heads, int64_t head_size, const float* cos_sin, int64_t rotary);
+  // GGUF blocks of a ggml type; false if the type is not known here.
+  bool (*dequantize)(int32_t type, const uint8_t* raw, int64_t blocks, int32_t dtype, void* out);
+};
+
+// Values and bytes of one GGUF block; 0 if the type is not known.
+struct BlockSize {
+  int64_t values, bytes;
+};
+BlockSize gguf_block_size(int32_t type);
+
+// The best supported instruction set first; null if `name` is unknown, not compiled in or not supported here.
+const Kernels* find_kernels(const char* name);
+
+}  // namespace octavo

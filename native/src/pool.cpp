@@ -1,0 +1,159 @@
+#include "pool.h"
+
+#include <pthread.h>
+
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+namespace octavo::pool {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+constexpr auto kSpin = std::chrono::microseconds(50);  // a worker without work spins this long, then sleeps
+constexpr int kLimitShift = 32;
+
+inline void pause() {
+#if defined(__x86_64__) || defined(__i386__)
+  __builtin_ia32_pause();
+#elif defined(__aarch64__)
+  asm volatile("yield");
+#endif
+}
+
+class Pool {
+ public:
+  void resize(int threads) {
+    std::lock_guard<std::mutex> turn(turn_);
+    for (int id = static_cast<int>(workers_.size()) + 1; id < threads; ++id) workers_.emplace_back([this, id] { work(id); });
+  }
+
+  void stop() {
+    std::lock_guard<std::mutex> turn(turn_);
+    {
+      std::lock_guard<std::mutex> lock(sleep_);
+      stopping_ = true;
+    }
+    wake_.notify_all();
+    for (auto& worker : workers_) worker.join();
+    workers_.clear();
+    stopping_ = false;
+  }
+
+  void run(int threads, int64_t items, Task task, void* context) {
+    std::lock_guard<std::mutex> turn(turn_);
+    task_ = task;
+    context_ = context;
+    items_ = items;
+    finished_.store(0, std::memory_order_relaxed);
+    ticket_.store(static_cast<uint64_t>(threads) << kLimitShift | static_cast<uint64_t>(items));
+    if (sleepers_.load() > 0) {
+      { std::lock_guard<std::mutex> lock(sleep_); }  // a worker between its last look and its wait must get the call
+      wake_.notify_all();
+    }
+    while (claim_and_run(0)) {
+    }
+    wait_for_workers(items);
+  }
+
+ private:
+  static uint64_t limit_of(uint64_t ticket) { return ticket >> kLimitShift; }
+  static uint64_t unclaimed(uint64_t ticket) { return ticket & ((uint64_t{1} << kLimitShift) - 1); }
+
+  bool has_work(int id, uint64_t ticket) const { return unclaimed(ticket) != 0 && static_cast<uint64_t>(id) < limit_of(ticket); }
+
+  // A claimed item keeps its job alive, so the job's fields are read only after the claim.
+  bool claim_and_run(int id) {
+    uint64_t ticket = ticket_.load(std::memory_order_acquire);
+    while (has_work(id, ticket)) {
+      if (ticket_.compare_exchange_weak(ticket, ticket - 1, std::memory_order_acq_rel, std::memory_order_acquire)) {
+        task_(context_, items_ - static_cast<int64_t>(unclaimed(ticket)), id);
+        finished_.fetch_add(1, std::memory_order_release);
+        return true;
+      }
+    }
+    return false;
+  }
+
+  void wait_for_workers(int64_t items) {
+    for (int turn = 0; finished_.load(std::memory_order_acquire) != items; ++turn) {
+      if (turn < 2000) pause();
+      else std::this_thread::yield();  // a worker lost its core in the middle of an item
+    }
+  }
+
+  void work(int id) {
+    auto idle_since = Clock::now();
+    for (int turn = 0; !stopping_.load(std::memory_order_relaxed);) {
+      if (claim_and_run(id)) {
+        while (claim_and_run(id)) {
+        }
+        idle_since = Clock::now();
+      }
+      pause();
+      if (++turn % 32 == 0 && Clock::now() - idle_since > kSpin) {
+        sleep_until_work(id);
+        idle_since = Clock::now();
+      }
+    }
+  }
+
+  void sleep_until_work(int id) {
+    std::unique_lock<std::mutex> lock(sleep_);
+    sleepers_.fetch_add(1);
+    wake_.wait(lock, [&] { return stopping_ || has_work(id, ticket_.load()); });
+    sleepers_.fetch_sub(1);
+  }
+
+  std::mutex turn_;  // one job at a time
+  Task task_ = nullptr;
+  void* context_ = nullptr;
+  int64_t items_ = 0;
+  alignas(64) std::atomic<uint64_t> ticket_{0};  // threads that may take part << 32 | items not yet claimed
+  alignas(64) std::atomic<int64_t> finished_{0};
+  alignas(64) std::atomic<int> sleepers_{0};
+  std::atomic<bool> stopping_{false};
+  std::mutex sleep_;
+  std::condition_variable wake_;
+  std::vector<std::thread> workers_;
+};
+
+Pool* pool = nullptr;  // leaked at exit on purpose: sleeping workers must not meet a destroyed condition variable
+int users = 0;
+int largest = 1;
+std::mutex users_mutex;
+
+// The workers do not live on in a forked child: it starts with a new pool.
+void after_fork_in_child() {
+  new (&users_mutex) std::mutex;
+  pool = new Pool;
+  if (users > 0) pool->resize(largest);
+}
+
+}  // namespace
+
+void retain(int threads) {
+  std::lock_guard<std::mutex> lock(users_mutex);
+  if (pool == nullptr) {
+    pool = new Pool;
+    pthread_atfork(nullptr, nullptr, after_fork_in_child);
+  }
+  pool->resize(threads);
+  ++users;
+  if (threads > largest) largest = threads;
+}
+
+void release() {
+  std::lock_guard<std::mutex> lock(users_mutex);
+  if (--users == 0) {
+    pool->stop();
+    largest = 1;
+  }
+}
+
+void run(int threads, int64_t items, Task task, void* context) { pool->run(threads, items, task, context); }
+
+}  // namespace octavo::pool

@@ -1,0 +1,100 @@
+"""What the native library keeps between calls: packed weights and the paged cache."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from ctypes import CDLL
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from octavo.kernels.cpu.buffers import INT32, address, dtype_code
+from octavo.kernels.cpu.library import failure, last_failure
+
+
+class PackedWeight:
+    """A [out, in] matrix in the library's panels, with its bias. Freed with the object."""
+
+    __slots__ = ("_library", "dtype", "in_features", "nbytes", "out_features", "pointer")
+
+    def __init__(
+        self, library: CDLL, context: int | None, in_features: int, out_features: int, dtype: np.dtype[Any]
+    ) -> None:
+        self._library = library
+        self.pointer: int | None = None
+        self.in_features = in_features
+        self.out_features = out_features
+        self.dtype = dtype
+        self.pointer = library.octavo_weight_new(context, dtype_code(dtype), in_features, out_features)
+        if self.pointer is None:
+            raise last_failure()
+        self.nbytes: int = library.octavo_weight_bytes(self.pointer)
+
+    def pack(self, context: int | None, part: NDArray[Any], first: int) -> None:
+        """Put the rows of `part` at outputs `first` and on."""
+        rows = np.ascontiguousarray(part)
+        status = self._library.octavo_weight_pack(context, self.pointer, rows.ctypes.data, first, len(rows))
+        if status:
+            raise failure(status)
+
+    def set_bias(self, bias: NDArray[np.float32]) -> None:
+        """float32 [out]."""
+        if bias.shape != (self.out_features,):
+            raise ValueError(f"expected a bias of {self.out_features} values, got shape {bias.shape}")
+        status = self._library.octavo_weight_bias(self.pointer, address(bias))
+        if status:
+            raise failure(status)
+
+    def __del__(self) -> None:
+        if self.pointer is not None:
+            self._library.octavo_weight_free(self.pointer)
+
+
+class NativeCache:
+    """K and V of all layers in the library's own layout (`KVCache` of octavo.kernels.ops). Memory is given back by
+    `close`, or with the object."""
+
+    def __init__(
+        self,
+        library: CDLL,
+        context: int | None,
+        layers: int,
+        blocks: int,
+        block_size: int,
+        kv_heads: int,
+        head_size: int,
+        dtype: np.dtype[Any],
+    ) -> None:
+        self._library = library
+        self.pointer: int | None = None
+        self.layers = layers
+        self.num_blocks = blocks
+        self.block_size = block_size
+        self.kv_heads = kv_heads
+        self.head_size = head_size
+        self.dtype = np.dtype(dtype)
+        code = dtype_code(dtype)
+        self.pointer = library.octavo_cache_new(context, layers, blocks, block_size, kv_heads, head_size, code)
+        if self.pointer is None:
+            raise last_failure()
+        self.nbytes: int = library.octavo_cache_bytes(self.pointer)
+
+    def copy_blocks(self, pairs: Sequence[tuple[int, int]]) -> None:
+        """Copy whole blocks, all layers, from the first to the second of each pair, in order. IndexError for a block that
+        does not exist; nothing is copied then."""
+        if not pairs:
+            return
+        flat = np.array(pairs, dtype=np.int32).reshape(-1)
+        status = self._library.octavo_cache_copy(self.pointer, address(flat, INT32), len(pairs))
+        if status:
+            raise failure(status)
+
+    def close(self) -> None:
+        """Give the memory back; any later use is a ValueError."""
+        if self.pointer is not None:
+            self._library.octavo_cache_free(self.pointer)
+            self.pointer = None
+
+    def __del__(self) -> None:
+        self.close()
