@@ -18,6 +18,7 @@ BLOCK = 256
 """Weights are summed in blocks of so many; buffers for weights are whole blocks."""
 
 _GROUPS = 64
+_USUAL_NUCLEUS = 1_024
 _LARGEST = float(np.finfo(np.float32).max)
 
 
@@ -119,22 +120,34 @@ def _nucleus_of_all(
     row: NDArray[np.float32], best: np.float32, params: SamplingParams, buffer: NDArray[np.float32]
 ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
     """top_p of the whole vocabulary. Tokens below (1 - top_p) / v of the mass have less than 1 - top_p of it together, so
-    the nucleus is among the others."""
+    the nucleus is among the others; and it is among any fewer most likely ones that reach top_p."""
     all_weights = weights_of_all(row, best, params.temperature, buffer)
     total = float(block_sums(all_weights).sum())
-    threshold = (1.0 - params.top_p) * total / row.size * (1.0 - 1e-3)
-    ids = np.flatnonzero(all_weights[: row.size] >= np.float32(threshold))
-    return _nucleus(row, ids, _exact_weights(row[ids], best, params.temperature), params.top_p, total)
+    for size in (_USUAL_NUCLEUS, row.size):
+        threshold = (1.0 - params.top_p) * total / size * (1.0 - 1e-3)  # float32 weights are off by less
+        ids = np.flatnonzero(all_weights[: row.size] >= np.float32(threshold))
+        weights = _exact_weights(row[ids], best, params.temperature)
+        if weights.sum() >= params.top_p * total:
+            break
+    return _nucleus(row, ids, weights, params.top_p, total)
 
 
 def _nucleus(
     row: NDArray[np.float32], ids: NDArray[np.int64], weights: NDArray[np.float64], top_p: float, total: float
 ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    """The fewest first tokens whose weights reach top_p of `total`. Weights are counted in buckets by the upper half of
+    their float32 bits, which for positive numbers have the numbers' order; only the last bucket is sorted."""
     if top_p >= 1.0:
         return ids, weights
-    mass = np.cumsum(np.sort(weights)[::-1])
-    count = int(np.searchsorted(mass, top_p * total, side="left")) + 1
-    kept = _first(row[ids], count)
+    bits = weights.astype(np.float32).view(np.int32) >> 16
+    buckets = bits.max() - bits
+    mass = np.cumsum(np.bincount(buckets, weights))
+    last = min(int(np.searchsorted(mass, top_p * total, side="left")), mass.size - 1)
+    inside = np.flatnonzero(buckets == last)
+    missing = top_p * total - (mass[last - 1] if last else 0.0)
+    count = int(np.searchsorted(np.cumsum(np.sort(weights[inside])[::-1]), missing, side="left")) + 1
+    kept = buckets < last
+    kept[inside[_first(row[ids[inside]], count)]] = True
     return ids[kept], weights[kept]
 
 

@@ -33,9 +33,9 @@ def measure(rows: int, vocab_size: int) -> None:
         states = [SamplingState(request, i, prompt[:100], vocab_size) for i in range(rows)]
         times = []
         for _ in range(7):
-            start = time.perf_counter()
+            start = time.thread_time()
             sample(logits, states)
-            times.append(time.perf_counter() - start)
+            times.append(time.thread_time() - start)
         print(f"{rows:3} x {vocab_size:7}  {name:22}{min(times) / rows * 1e6:8.1f} us a row")
 
 
