@@ -251,6 +251,37 @@ def test_repetition_counts_the_prompt_and_the_others_do_not() -> None:
         assert sample(logits, [make_state(vocab_size=7, output=(4,), temperature=0, **{penalty: 2.0})])[0].token_id == 5
 
 
+def test_presence_and_frequency_leave_the_prompt_alone_beside_a_repetition_penalty() -> None:
+    logits = row([0.0, 0.0, 0.0, 0.0, 1.0, 0.9, 0.8])  # the prompt is 4, 5
+    fields = {"temperature": 0, "repetition_penalty": 1.01, "presence_penalty": 2.0, "frequency_penalty": 2.0}
+    assert sample(logits, [make_state(vocab_size=7, **fields)])[0].token_id == 4
+
+
+@pytest.mark.parametrize("penalty", [5e-324, 1e-300, 1e-38, 1e38, 1e300])
+def test_any_repetition_penalty_leaves_finite_logits(penalty: float) -> None:
+    logits = row([3.0, -3.0, 2.0, -2.0, 1.0, -1.0, -np.inf])
+    for temperature in (0, 1.0):
+        state = make_state(vocab_size=7, output=(0, 1, 2, 3, 4, 5, 6), temperature=temperature, repetition_penalty=penalty)
+        token_id = sample(logits, [state])[0].token_id
+        assert token_id in ((0, 2, 4) if penalty < 1 else (0, 1, 2, 3, 4, 5))
+
+
+def test_top_p_is_reached_by_an_equal_share() -> None:
+    assert set(draws([0.0, 0.0, 0.0, 0.0], 100, top_p=0.5)) == {0, 1}
+
+
+@pytest.mark.parametrize("fields", [{}, {"top_p": 0.95}, {"top_k": 300}])
+@pytest.mark.parametrize("number", [0.0, 1.0 - 2.0**-53])
+def test_the_ends_of_the_draw_are_tokens_with_weight(
+    number: float, fields: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("octavo.sampling.sampler.uniforms", lambda seeds, *_: np.full(len(seeds), number))
+    logits = (np.random.default_rng(10).standard_normal((300, 600)) * 3).astype(np.float32)
+    logits[:, :100] = logits[:, 500:] = -np.inf
+    results = sample(logits, [make_state(vocab_size=600, **fields)] * 300)
+    assert all(result.token_id is not None and 100 <= result.token_id < 500 for result in results)
+
+
 # C152: a padded embedding matrix
 
 
