@@ -12,7 +12,7 @@ ORACLE_VENV ?= .venv-oracle
 TESTS ?= tests
 OPTIONS ?=
 
-SOURCES := pyproject.toml $(wildcard CMakeLists.txt) $(shell find native -type f 2>/dev/null)
+SOURCES := pyproject.toml $(shell find native -name CMakeLists.txt -o -name '*.cpp' -o -name '*.h' -o -name '*.cmake' 2>/dev/null)
 NODE_TESTS := $(wildcard tests/e2e/node/package.json)
 # The environment's programs come first: node is one of them where the machine has none.
 TEST_ENVIRONMENT := PATH="$(CURDIR)/$(VENV)/bin:$$PATH"

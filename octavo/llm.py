@@ -20,7 +20,6 @@ from octavo.offline.session import Job, Session
 from octavo.options.configure import from_keywords
 from octavo.outputs import CompletionOutput, RequestOutput
 from octavo.sampling.params import SamplingParams
-from octavo.text.chat_template import ChatTemplate
 from octavo.text.tokenizer import Tokenizer
 from octavo.weights.hub import resolve_model
 
@@ -97,15 +96,15 @@ class LLM:
         Results and errors are as in `generate`.
         """
         _refuse(unsupported)
+        conversations: Any = [messages] if messages and isinstance(messages[0], dict) else messages
         arguments = {
+            "chat_template": chat_template,
             "tools": tools,
             "add_generation_prompt": add_generation_prompt,
             "continue_final_message": continue_final_message,
-            **(chat_template_kwargs or {}),
+            "template_variables": chat_template_kwargs,
         }
-        template = self._chat_template(chat_template)
-        conversations: Any = [messages] if messages and isinstance(messages[0], dict) else messages
-        prompts = [_render(template, conversation, arguments) for conversation in conversations]
+        prompts = [self._render(conversation, arguments) for conversation in conversations]
         return self._generate(prompts, sampling_params, priority, use_tqdm)
 
     def stream(
@@ -121,10 +120,14 @@ class LLM:
         return self._outputs(self._session.prepare(prompts[0], sampling_params or self.get_default_sampling_params()))
 
     def stream_chat(
-        self, messages: Messages, sampling_params: SamplingParams | None = None, **chat_template_kwargs: Any
+        self,
+        messages: Messages,
+        sampling_params: SamplingParams | None = None,
+        *,
+        chat_template_kwargs: dict[str, Any] | None = None,
     ) -> Generator[RequestOutput, None, None]:
         """Answer one conversation, yielding as `stream` does."""
-        prompt = _render(self._chat_template(None), messages, chat_template_kwargs)
+        prompt = self._render(messages, {"template_variables": chat_template_kwargs})
         return self._outputs(self._session.prepare(prompt, sampling_params or self.get_default_sampling_params()))
 
     def get_tokenizer(self) -> Tokenizer:
@@ -134,9 +137,14 @@ class LLM:
             raise ValidationError("there is no tokenizer with skip_tokenizer_init=True")
         return tokenizer
 
+    @property
+    def default_sampling(self) -> dict[str, Any]:
+        """The fields of SamplingParams that the model's generation_config sets."""
+        return dict(self._session.intake.default_sampling)
+
     def get_default_sampling_params(self) -> SamplingParams:
-        """What is used where no sampling_params are given: the model's generation_config, or neutral values."""
-        return SamplingParams(**self._session.intake.default_sampling)
+        """What is used where no sampling_params are given: `default_sampling`, and the class's own defaults."""
+        return SamplingParams(**self.default_sampling)
 
     def close(self) -> None:
         """Give back all memory. Idempotent; the object cannot be used afterwards."""
@@ -148,13 +156,11 @@ class LLM:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self.close()
 
-    def _chat_template(self, source: str | None) -> ChatTemplate:
-        if source is not None:
-            return ChatTemplate(source, self.get_tokenizer().special_tokens)
-        template = self._session.intake.chat_template
-        if template is None:
-            raise ValidationError("the model has no chat template; give one as chat_template")
-        return template
+    def _render(self, messages: Messages, arguments: dict[str, Any]) -> Prompt | RequestError:
+        try:
+            return Prompt(self._session.intake.render_chat(messages, **arguments), add_special_tokens=False)
+        except ValidationError as error:
+            return error
 
     def _outputs(self, job: Job) -> Generator[RequestOutput, None, None]:
         version = 0
@@ -202,13 +208,6 @@ def _report_refused(refused: list[RequestError], num_jobs: int) -> None:
     if refused:
         count = len(refused)
         logger.warning("%d of %d prompts cannot be served; the first because: %s", count, count + num_jobs, refused[0])
-
-
-def _render(template: ChatTemplate, messages: Messages, arguments: dict[str, Any]) -> Prompt | RequestError:
-    try:
-        return Prompt(template.render(messages, **arguments), add_special_tokens=False)
-    except RequestError as error:
-        return error
 
 
 def _refuse(unsupported: dict[str, Any]) -> None:

@@ -6,12 +6,11 @@ from collections.abc import Generator, Mapping
 from contextlib import closing
 from typing import Any
 
-from msgspec.structs import replace
-
 from octavo.config import EngineConfig
 from octavo.errors import EngineError
 from octavo.llm import LLM
 from octavo.outputs import RequestOutput
+from octavo.sampling.params import SamplingParams
 
 
 class LocalModel:
@@ -20,7 +19,7 @@ class LocalModel:
     def __init__(self, config: EngineConfig, parameters: Mapping[str, Any]) -> None:
         """`parameters` are fields of SamplingParams; the model's defaults fill the others."""
         self._llm = LLM.from_config(config)
-        self._params = replace(self._llm.get_default_sampling_params(), **{"max_tokens": None, **parameters})
+        self._params = SamplingParams(**{"max_tokens": None, **self._llm.default_sampling, **parameters})
 
     def chat(self, messages: list[dict[str, Any]]) -> Generator[str, None, None]:
         """Pieces of the answer to a conversation. Raises RequestError when it cannot be given."""

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from octavo.engine.request import Request, RequestDelta, TokenLogprobs
 from octavo.outputs import CompletionOutput, Logprob, LogprobsOnePosition, RequestMetrics, RequestOutput
-from octavo.parsing.pipeline import OutputPipeline
+from octavo.parsing.pipeline import OutputPipeline, Piece
 from octavo.text.tokenizer import Tokenizer
 
 
@@ -56,21 +56,21 @@ class RequestCollector:
             answer.cumulative_logprob = (answer.cumulative_logprob or 0.0) + sum(one.logprobs[0] for one in piece.logprobs)
         if answer.finished() and delta.finish_reason is None:
             self._abort(self.request_id, delta.index, "stop")
-        self._note(delta, len(piece.token_ids))
+        self._note(delta, piece)
         self.finished = all(answer.finished() for answer in self._answers)
         self.version += 1
 
-    def _note(self, delta: RequestDelta, num_tokens: int) -> None:
+    def _note(self, delta: RequestDelta, piece: Piece) -> None:
         """What a delta says of the request as a whole."""
         output, metrics, now = self._output, self._metrics, time.time()
         if delta.prompt_logprobs is not None:
             output.prompt_logprobs = [None if one is None else self._position(one) for one in delta.prompt_logprobs]
-        output.error = output.error or delta.error
+        output.error = output.error or piece.error
         output.num_cached_tokens = max(output.num_cached_tokens, delta.num_cached_tokens)
         metrics.num_preemptions = max(metrics.num_preemptions, delta.num_preemptions)
         metrics.scheduled_ts = metrics.scheduled_ts or delta.scheduled_time
-        if num_tokens:
-            metrics.num_generation_tokens += num_tokens
+        if piece.token_ids:
+            metrics.num_generation_tokens += len(piece.token_ids)
             metrics.first_token_ts = metrics.first_token_ts or now
             metrics.first_token_latency = metrics.first_token_ts - metrics.arrival_time
             metrics.last_token_ts = now
