@@ -56,7 +56,7 @@ class LLM:
         self.config = config
         path = resolve_model(self.config, lambda percent: logger.info("downloading: %.0f %%", percent))
         intake = open_intake(self.config, path)
-        self._session = Session(intake, InProcessClient(build_engine(self.config, _log_status)))
+        self._session = Session(intake, InProcessClient(build_engine(self.config, _StartLog(self.config))))
 
     def generate(
         self,
@@ -217,5 +217,18 @@ def _refuse(unsupported: dict[str, Any]) -> None:
             raise ValidationError(f"{name} is not supported", parameter=name)
 
 
-def _log_status(status: EngineStatus) -> None:
-    logger.info("%s %.0f %% %s", status.phase, status.percent, status.message)
+class _StartLog:
+    """Logs the phases of the start, and its table when it is done; that the slow kernels run where the fast ones could not
+    is a warning."""
+
+    def __init__(self, config: EngineConfig) -> None:
+        self._expects_native = config.backend != "numpy"
+        self._phase = ""
+
+    def __call__(self, status: EngineStatus) -> None:
+        if status.phase != self._phase:
+            self._phase = status.phase
+            logger.info("%s", status.phase)
+        for name, value in status.table.items():
+            is_slow = name == "backend" and value.startswith("numpy") and self._expects_native
+            logger.log(logging.WARNING if is_slow else logging.INFO, "%s: %s", name, value)

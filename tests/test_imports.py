@@ -48,7 +48,7 @@ MAY_IMPORT = {
     "engine": {"cache", "kernels", "models", "parsing", "runner", "sampling", "text", "weights"},
     "offline": {"engine", "parsing", "text"},
     "llm": {"engine", "offline", "options", "text", "weights"},
-    "server": {"engine", "parsing", "text"},
+    "server": {"engine", "parsing", "text", "weights"},
     "cli": {"llm", "options", "server"},
     "entrypoints": {"cli"},
     "__main__": {"cli"},

@@ -56,7 +56,12 @@ class Session:
         if not isinstance(params, SamplingParams):
             raise ValidationError(f"sampling_params must be SamplingParams, got {type(params).__name__}")
         request = self.intake.request(
-            self.next_id(), prompt.content, params, add_special_tokens=prompt.add_special_tokens, priority=priority
+            self.next_id(),
+            prompt.content,
+            params,
+            add_special_tokens=prompt.add_special_tokens,
+            priority=priority,
+            offline=True,
         )
         return Job(request, RequestCollector(request, prompt.text, self.intake.tokenizer, self._client.abort))
 

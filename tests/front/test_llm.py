@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import signal
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from octavo import LLM, SamplingParams
 from octavo.config import EngineConfig
-from octavo.engine.engine import Engine
+from octavo.engine.engine import FAILED_STEPS_UNTIL_DEAD
+from octavo.engine.intake import Intake, open_intake
 from octavo.engine.plan import StepPlan
 from octavo.errors import ConfigError, EngineDeadError, UnavailableError, ValidationError
 from octavo.outputs import Logprob
@@ -21,18 +24,21 @@ from tests.scripted import Script, ScriptedRunner, scripted_engine
 GREETING = " Bonjour à tous."
 
 
+@pytest.fixture(scope="module")
+def intake(smollm2: Path) -> Intake:
+    return open_intake(EngineConfig(model=str(smollm2)), smollm2)
+
+
 @pytest.fixture
 def runner() -> ScriptedRunner:
     return ScriptedRunner(script=Script(num_blocks=256, max_model_len=8192))
 
 
 @pytest.fixture
-def llm(runner: ScriptedRunner, smollm2: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[LLM]:
-    def build(config: EngineConfig, report: Callable[..., None]) -> Engine:
-        return scripted_engine(runner)
-
-    monkeypatch.setattr("octavo.llm.build_engine", build)
-    with LLM(smollm2, disable_progress=True) as llm:
+def llm(runner: ScriptedRunner, intake: Intake, smollm2: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[LLM]:
+    monkeypatch.setattr("octavo.llm.open_intake", lambda config, path: intake)
+    monkeypatch.setattr("octavo.llm.build_engine", lambda config, report: scripted_engine(runner))
+    with LLM(str(smollm2), disable_progress=True) as llm:
         yield llm
 
 
@@ -265,8 +271,6 @@ def test_works_where_an_event_loop_runs(llm: LLM) -> None:
 def test_interrupting_leaves_a_working_llm(llm: LLM, runner: ScriptedRunner) -> None:
     def interrupt(plan: StepPlan) -> None:
         if runner.num_steps == 3:
-            import signal
-
             signal.raise_signal(signal.SIGINT)
 
     runner.on_step = interrupt
@@ -311,7 +315,7 @@ def test_progress_bar_goes_to_standard_error(llm: LLM, capsys: pytest.CaptureFix
 def test_a_dead_engine_is_told(llm: LLM, runner: ScriptedRunner) -> None:
     runner.script.failing_steps = list(range(100))
     with pytest.raises(EngineDeadError):
-        llm.generate("a")
+        [llm.generate("a") for _ in range(FAILED_STEPS_UNTIL_DEAD)]
     with pytest.raises(EngineDeadError):
         llm.generate("a")
 
