@@ -24,7 +24,7 @@ from octavo.engine.request import Request
 from octavo.errors import ConfigError, LoadError, ValidationError
 from octavo.models.config import ModelConfig, read_model_config
 from octavo.sampling.params import SamplingParams
-from octavo.text.chat_template import ChatTemplate, Message
+from octavo.text.chat_template import ChatTemplate, Message, check_template_variables
 from octavo.text.messages import normalize_messages
 from octavo.text.tokenizer import Tokenizer, load_tokenizer
 from octavo.weights.checkpoint import Checkpoint
@@ -82,6 +82,7 @@ class Intake:
             return template.render([])
         normal: list[Message] = normalize_messages(messages, template)
         variables = dict(template_variables or {})
+        check_template_variables(variables)
         fixed = {"add_generation_prompt", "continue_final_message"}.intersection(variables)
         if fixed:
             names = ", ".join(sorted(fixed))

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 Message = dict[str, Any]
 
 _CONTINUE_HERE = "\ue000octavo-continue\ue001 "
-_RESERVED = frozenset({"chat_template", "tokenize", "conversation", "messages", "tools", "documents"})
+_RESERVED = frozenset({"chat_template", "tokenize", "conversation", "messages", "tools", "documents", "self"})
 _FAILURES = (TypeError, ValueError, LookupError, AttributeError, ArithmeticError, RecursionError)
 
 
