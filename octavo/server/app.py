@@ -1,0 +1,69 @@
+"""The server as a whole: `serve` for the command line, `create_app` for the ASGI application around a server's state."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING
+
+from octavo.config import EngineConfig
+from octavo.errors import StartupError
+from octavo.server.startup import ModelOpening, Phases, bind, configure_logging
+
+if TYPE_CHECKING:
+    from starlette.types import ASGIApp
+
+    from octavo.server.state import ServerState
+
+
+def serve(config: EngineConfig) -> int:
+    """Serve until a signal or the engine's death; the process's exit code. A start that fails is one line on stderr and 1.
+
+    The order is chosen for the time to the first answer: the port first, then the engine's process, which loads while a
+    thread reads the tokenizer and this one imports the HTTP libraries.
+    """
+    phases = Phases()
+    configure_logging()
+    try:
+        with bind(config.host, config.port) as listener:
+            phases.mark("port bound")
+            from octavo.engine.process import ProcessClient
+
+            client = ProcessClient(config)
+            try:
+                opening = ModelOpening(config, phases)
+                from octavo.server.lifecycle import run
+
+                return run(config, listener, client, opening, phases)
+            finally:
+                client.close()
+    except StartupError as error:
+        print(f"octavo: error: {error.message}", file=sys.stderr)
+        return 1
+
+
+def create_app(server: ServerState) -> ASGIApp:
+    """The ASGI application of all routes, with the key check where keys are set."""
+    from starlette.applications import Starlette
+    from starlette.exceptions import HTTPException
+    from starlette.requests import Request
+    from starlette.responses import JSONResponse, Response
+    from starlette.routing import Route
+
+    from octavo.server.auth import RequireKey
+    from octavo.server.endpoint import Endpoint
+    from octavo.server.observe import Observe
+    from octavo.server.openapi import openapi
+    from octavo.server.routes import OPERATIONS
+
+    async def plain_error(request: Request, error: Exception) -> Response:
+        """Unknown paths and methods, in the words that FastAPI has for them."""
+        assert isinstance(error, HTTPException)
+        return JSONResponse({"detail": error.detail}, error.status_code, error.headers)
+
+    routes = [Route("/openapi.json", Endpoint("/openapi.json", server, openapi), methods=["GET"])]
+    for operation in OPERATIONS:
+        routes.append(Route(operation.path, operation.endpoint(server), methods=list(operation.methods)))
+    app: ASGIApp = Starlette(routes=routes, exception_handlers={HTTPException: plain_error})
+    if server.config.api_key:
+        app = RequireKey(app, server.config.api_key)
+    return Observe(app, server.metrics)

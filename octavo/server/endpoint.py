@@ -1,0 +1,87 @@
+"""What every route has around its handler: errors in the envelope, disconnects, and the end of requests at a shutdown."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from typing import Any
+
+import msgspec
+from starlette.types import Receive, Scope, Send
+
+from octavo.errors import OctavoError
+from octavo.server.body import ClientGoneError, parse_body
+from octavo.server.errors import InternalError
+from octavo.server.exchange import Exchange
+from octavo.server.sse import stream
+from octavo.server.state import ServerState
+
+Handler = Callable[[ServerState, Exchange], Awaitable[None]]
+BodyHandler = Callable[[ServerState, Exchange, Any], Awaitable["bytes | AsyncGenerator[bytes, None]"]]
+
+logger = logging.getLogger(__name__)
+
+
+class Endpoint:
+    """An ASGI application of one route without a body."""
+
+    def __init__(self, path: str, server: ServerState, handler: Handler) -> None:
+        self.path = path
+        self._server = server
+        self._handler = handler
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        exchange = Exchange(scope, receive, send)
+        try:
+            await self._handler(self._server, exchange)
+        except OctavoError as error:
+            await exchange.respond_error(error)
+
+
+class BodyEndpoint:
+    """An ASGI application of one route whose body is the JSON of `struct`; the handler gives JSON, or events to stream.
+
+    The handler runs in a task of its own, known to the server while it runs: it is cancelled when the client leaves or
+    when the shutdown's grace time is over.
+    """
+
+    def __init__(self, path: str, server: ServerState, struct: type[msgspec.Struct], handler: BodyHandler) -> None:
+        self.path = path
+        self._server = server
+        self._struct = struct
+        self._handler = handler
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        exchange = Exchange(scope, receive, send)
+        try:
+            self._server.ready()
+            body = parse_body(self._struct, await exchange.body())
+            await exchange.run(self._work(exchange, body))
+        except ClientGoneError:
+            return
+        except OctavoError as error:
+            await exchange.respond_error(error)
+        except Exception:  # a fault of ours: the client gets the envelope, the log the traceback
+            logger.exception("a request failed by a fault")
+            if exchange.started:
+                raise
+            await exchange.respond_error(InternalError())
+
+    async def _work(self, exchange: Exchange, body: msgspec.Struct) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self._server.running[task] = exchange
+        try:
+            answer = await self._handler(self._server, exchange, body)
+            if isinstance(answer, bytes):
+                await exchange.respond(answer)
+            else:
+                await stream(exchange, answer)
+            self._server.answered()
+        except asyncio.CancelledError:
+            if exchange.ending is None:
+                raise
+            await exchange.respond_error(exchange.ending)
+        finally:
+            del self._server.running[task]

@@ -1,0 +1,95 @@
+"""One HTTP request and its answer: a thin hold on the ASGI triple, with what every handler needs."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine, Sequence
+from typing import Any
+
+from starlette.types import Receive, Scope, Send
+
+from octavo.errors import OctavoError
+from octavo.server.body import read_body
+from octavo.server.errors import error_body, error_headers
+
+Headers = Sequence[tuple[bytes, bytes]]
+
+
+class Exchange:
+    """`started` is true once a byte of the answer is out: from then on an error can only be an event of the stream.
+
+    `ending` is set by whoever ends the request from outside (the shutdown), before its task is cancelled.
+    """
+
+    __slots__ = ("_disconnected", "_receive", "_scope", "_send", "complete", "ending", "started")
+
+    def __init__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        self._scope = scope
+        self._receive = receive
+        self._send = send
+        self._disconnected = False
+        self.started = False
+        self.complete = False
+        self.ending: OctavoError | None = None
+
+    def header(self, name: bytes) -> str | None:
+        """The value of a request header (lower-case name), if it was sent."""
+        value: bytes | None = next((value for key, value in self._scope["headers"] if key == name), None)
+        return None if value is None else value.decode("latin-1")
+
+    @property
+    def path_parameters(self) -> dict[str, Any]:
+        """What the route's pattern caught."""
+        parameters: dict[str, Any] = self._scope["path_params"]
+        return parameters
+
+    async def body(self) -> bytes:
+        """The whole request body; see `octavo.server.body.read_body`."""
+        return await read_body(self._scope, self._receive)
+
+    async def start(self, status: int, headers: Headers) -> None:
+        """Send the status line and headers."""
+        self.started = True
+        await self._send({"type": "http.response.start", "status": status, "headers": headers})
+
+    async def write(self, data: bytes) -> None:
+        """Send a piece of the body; more follows."""
+        await self._send({"type": "http.response.body", "body": data, "more_body": True})
+
+    async def finish(self, data: bytes = b"") -> None:
+        """Send the last piece."""
+        self.complete = True
+        await self._send({"type": "http.response.body", "body": data})
+
+    async def respond(
+        self, body: bytes, *, status: int = 200, content_type: bytes = b"application/json", headers: Headers = ()
+    ) -> None:
+        """Send a whole answer; an empty one has no content type."""
+        fields = [(b"content-length", str(len(body)).encode()), *headers]
+        if body:
+            fields.insert(0, (b"content-type", content_type))
+        await self.start(status, fields)
+        await self.finish(body)
+
+    async def respond_error(self, error: OctavoError) -> None:
+        """Send an error in the envelope, with its status."""
+        await self.respond(error_body(error), status=error.status, headers=error_headers(error))
+
+    async def run(self, work: Coroutine[Any, Any, None]) -> None:
+        """Do the work, or cancel it as soon as the client goes away."""
+        task = asyncio.create_task(work)
+        watcher = asyncio.create_task(self._watch(task))
+        try:
+            await task
+        except asyncio.CancelledError:
+            if not self._disconnected:
+                raise
+        finally:
+            watcher.cancel()
+
+    async def _watch(self, task: asyncio.Task[None]) -> None:
+        while (await self._receive())["type"] != "http.disconnect":
+            pass
+        if not self.complete:
+            self._disconnected = True
+            task.cancel()

@@ -1,0 +1,205 @@
+"""The one path from checked engine requests to text: chat and completions, streaming and not, n of one prompt or many."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass, field
+from typing import Protocol, TypeVar
+
+from octavo.engine.request import Request, RequestDelta, TokenLogprobs
+from octavo.errors import EngineError, OctavoError
+from octavo.parsing.pipeline import OutputPipeline, Piece
+from octavo.server.metrics import Metrics, SequenceEnd, SequenceTimes
+from octavo.text.tokenizer import Tokenizer
+
+Item = TypeVar("Item")
+Events = AsyncGenerator["tuple[Choice, Piece]", None]
+
+
+class Engine(Protocol):
+    """What generation needs of `octavo.engine.async_client.AsyncClient`."""
+
+    def generate(self, request: Request) -> AsyncIterator[RequestDelta]:
+        """Deltas of all the request's sequences. Closing the iterator ends what is unfinished."""
+
+    def abort(self, request_id: str, index: int | None = None, reason: str = "abort") -> None:
+        """End a sequence; nothing follows."""
+
+
+@dataclass(slots=True)
+class Prompt:
+    """One engine request: a prompt and what the engine said about it."""
+
+    request: Request
+    text: str | None  # as it was given or rendered; None for token ids
+    logprobs: list[TokenLogprobs | None] | None = None  # one per prompt token, when asked for
+    num_cached_tokens: int = 0
+    is_prefilled: bool = False  # whether any choice has its first token
+
+
+@dataclass(slots=True)
+class Choice:
+    """One sequence, numbered through all prompts: prompt_index * n + index."""
+
+    number: int
+    prompt: Prompt
+    pipeline: OutputPipeline
+    times: SequenceTimes
+    num_tokens: int = 0
+    num_preemptions: int = 0
+    finish_reason: str | None = None
+
+
+@dataclass(slots=True)
+class Transcript:
+    """All that came of one choice."""
+
+    choice: Choice
+    text: str = ""
+    token_ids: list[int] = field(default_factory=list)
+    logprobs: list[TokenLogprobs] = field(default_factory=list)
+    finish_reason: str | None = None
+    stop_reason: int | str | None = None
+
+
+class Generation:
+    """Runs the sequences of one HTTP request and counts them. `prompts` all have the same `n`."""
+
+    def __init__(self, engine: Engine, metrics: Metrics, tokenizer: Tokenizer | None, prompts: Sequence[Prompt]) -> None:
+        self._engine = engine
+        self._metrics = metrics
+        self.prompts = prompts
+        self.choices: list[Choice] = []
+        for prompt in prompts:
+            for _ in range(prompt.request.params.n):
+                pipeline = OutputPipeline(tokenizer, prompt.request.params, prompt.request.prompt_token_ids)
+                self.choices.append(Choice(len(self.choices), prompt, pipeline, SequenceTimes(prompt.request.arrival_time)))
+
+    @property
+    def num_prompt_tokens(self) -> int:
+        """Tokens of all prompts, each counted once however many choices it has."""
+        return sum(len(prompt.request.prompt_token_ids) for prompt in self.prompts)
+
+    @property
+    def num_output_tokens(self) -> int:
+        """Tokens that the model made so far, in all choices."""
+        return sum(choice.num_tokens for choice in self.choices)
+
+    def events(self) -> Events:
+        """Every piece with its choice, as it comes; each choice's last has a finish_reason. Closing it aborts the rest.
+
+        Raises EngineError when a sequence fails and EngineDeadError when the engine does; the other sequences are then
+        aborted.
+        """
+        n = len(self.choices) // len(self.prompts)
+        sources = [self._prompt_events(prompt, self.choices[i * n : (i + 1) * n]) for i, prompt in enumerate(self.prompts)]
+        return sources[0] if len(sources) == 1 else _merge(sources)
+
+    async def collect(self) -> list[Transcript]:
+        """Everything, when all is done."""
+        transcripts = [Transcript(choice) for choice in self.choices]
+        texts: list[list[str]] = [[] for _ in self.choices]
+        async with aclosing(self.events()) as events:
+            async for choice, piece in events:
+                transcript = transcripts[choice.number]
+                texts[choice.number].append(piece.text)
+                transcript.token_ids += piece.token_ids
+                transcript.logprobs += piece.logprobs or ()
+                transcript.finish_reason, transcript.stop_reason = piece.finish_reason, piece.stop_reason
+        for transcript, parts in zip(transcripts, texts, strict=True):
+            transcript.text = "".join(parts)
+        return transcripts
+
+    async def _prompt_events(self, prompt: Prompt, choices: Sequence[Choice]) -> Events:
+        self._metrics.on_received(len(choices))
+        num_open = len(choices)
+        ending = "abort"
+        try:
+            async with aclosing(self._engine.generate(prompt.request)) as deltas:  # type: ignore[type-var]
+                async for delta in deltas:
+                    choice = choices[delta.index]
+                    if choice.finish_reason is not None:  # came after a stop string had ended it here
+                        continue
+                    yield choice, self._advance(choice, delta)
+                    if choice.finish_reason is not None:
+                        num_open -= 1
+                        if not num_open:
+                            return
+        except OctavoError:
+            ending = "error"
+            raise
+        finally:
+            for choice in choices:
+                if choice.finish_reason is None:
+                    self._end(choice, ending)
+            self._metrics.on_request_end(max(choice.num_tokens for choice in choices))
+
+    def _advance(self, choice: Choice, delta: RequestDelta) -> Piece:
+        if delta.finish_reason == "error":
+            raise EngineError(delta.error or "The request failed in the engine.")
+        prompt = choice.prompt
+        if choice.num_tokens == 0:
+            choice.times.scheduled = delta.scheduled_time
+            if not prompt.is_prefilled:
+                prompt.is_prefilled = True
+                prompt.logprobs, prompt.num_cached_tokens = delta.prompt_logprobs, delta.num_cached_tokens
+                self._metrics.on_prefill(len(prompt.request.prompt_token_ids), delta.num_cached_tokens)
+        if delta.token_ids:
+            choice.num_tokens += len(delta.token_ids)
+            self._metrics.on_tokens(choice.times, len(delta.token_ids), time.time())
+        choice.num_preemptions = delta.num_preemptions or choice.num_preemptions
+        piece = choice.pipeline.push(delta)
+        if piece.finish_reason is not None:
+            if delta.finish_reason is None:  # a stop string, which only this side can see
+                self._engine.abort(delta.request_id, delta.index, "stop")
+            self._end(choice, piece.finish_reason)
+        return piece
+
+    def _end(self, choice: Choice, reason: str) -> None:
+        choice.finish_reason = reason
+        request = choice.prompt.request
+        end = SequenceEnd(
+            reason=reason,
+            times=choice.times,
+            num_prompt_tokens=len(request.prompt_token_ids),
+            num_output_tokens=choice.num_tokens,
+            num_cached_tokens=choice.prompt.num_cached_tokens,
+            num_preemptions=choice.num_preemptions,
+            max_tokens=request.params.max_tokens or 0,
+            n=request.params.n,
+        )
+        self._metrics.on_end(end, time.time())
+
+
+async def _merge(sources: Sequence[AsyncGenerator[Item, None]]) -> AsyncGenerator[Item, None]:
+    """The items of all sources as they come. An error of one ends and closes them all."""
+    queue: asyncio.Queue[Item | Exception | None] = asyncio.Queue()
+
+    async def pump(source: AsyncGenerator[Item, None]) -> None:
+        try:
+            async with aclosing(source):
+                async for item in source:
+                    queue.put_nowait(item)
+        except Exception as error:  # not lost: raised by whoever reads the queue
+            queue.put_nowait(error)
+        else:
+            queue.put_nowait(None)
+
+    tasks = [asyncio.create_task(pump(source)) for source in sources]
+    try:
+        num_open = len(tasks)
+        while num_open:
+            item = await queue.get()
+            if item is None:
+                num_open -= 1
+            elif isinstance(item, Exception):
+                raise item
+            else:
+                yield item
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)

@@ -1,0 +1,56 @@
+"""`/health`, `/ping`, `/version` and `/metrics`: the routes that need no key and answer in every phase."""
+
+from __future__ import annotations
+
+import msgspec
+
+import octavo
+from octavo.server.exchange import Exchange
+from octavo.server.state import ServerState
+
+QUIET_PATHS = frozenset({"/health", "/ping", "/metrics"})  # asked all the time: not worth a log line each
+
+
+class Health(msgspec.Struct):
+    """Why the server takes no requests. `status` is loading, stopping or dead; `percent` is of the phase."""
+
+    status: str
+    phase: str
+    percent: float
+    message: str
+    seconds: dict[str, float]
+
+
+class Version(msgspec.Struct):
+    """The server's version."""
+
+    version: str
+
+
+async def health(server: ServerState, exchange: Exchange) -> None:
+    """200 and nothing when requests are served; else 503 and the reason."""
+    status = server.status
+    if server.stopping:
+        state = "stopping"
+    elif status.is_dead:
+        state = "dead"
+    elif server.model is None or not status.is_ready:
+        state = "loading"
+    else:
+        await exchange.respond(b"")
+        return
+    body = msgspec.json.encode(Health(state, status.phase, round(status.percent, 1), status.message, status.seconds))
+    headers = [(b"retry-after", b"1")] if state == "loading" else []
+    await exchange.respond(body, status=503, headers=headers)
+
+
+async def version(server: ServerState, exchange: Exchange) -> None:
+    """The server's version."""
+    await exchange.respond(msgspec.json.encode(Version(octavo.__version__)))
+
+
+async def metrics(server: ServerState, exchange: Exchange) -> None:
+    """Prometheus' text format."""
+    from octavo.server.exposition import CONTENT_TYPE, expose  # 60 ms that a start need not wait for
+
+    await exchange.respond(expose(server.metrics, server.config.metrics_prefix), content_type=CONTENT_TYPE)

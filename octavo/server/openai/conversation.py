@@ -1,0 +1,47 @@
+"""From messages to the prompt's text, for chat and for `/tokenize`."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+from octavo.errors import ValidationError
+from octavo.server.state import Model, offload
+
+
+class Conversation(Protocol):
+    """Fields of a body that shape the rendered prompt. (Structs cannot have two bases, so each body lists them.)"""
+
+    messages: list[Any]
+    add_generation_prompt: bool
+    continue_final_message: bool
+    documents: list[Any] | None
+    chat_template: str | None
+    chat_template_kwargs: dict[str, Any] | None
+
+
+async def render(model: Model, body: Conversation) -> str:
+    """The prompt's text. ValidationError for messages that are none, and with the template's own words when it refuses."""
+    if body.chat_template is not None:
+        text = "`chat_template` of a request is not trusted. Start the server with --chat-template to use another one."
+        raise ValidationError(text, parameter="chat_template")
+
+    def work() -> str:
+        return model.intake.render_chat(
+            body.messages,
+            documents=body.documents,
+            add_generation_prompt=body.add_generation_prompt,
+            continue_final_message=body.continue_final_message,
+            template_variables=body.chat_template_kwargs,
+        )
+
+    return await offload(_num_characters(body.messages), work)
+
+
+def _num_characters(messages: list[Any]) -> int:
+    """About how much text there is, without trusting its shape."""
+    contents = [message.get("content") for message in messages if isinstance(message, dict)]
+    return sum(
+        len(content) if isinstance(content, str) else 1000 * len(content)
+        for content in contents
+        if isinstance(content, (str, list))
+    )

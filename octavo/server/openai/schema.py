@@ -1,0 +1,184 @@
+"""What chat and completions share: sampling fields, stream options, usage, and the refusal of what is not there yet."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
+
+import msgspec
+from msgspec import UNSET, Meta, UnsetType
+
+import octavo
+from octavo.errors import ValidationError
+from octavo.sampling.params import SamplingParams
+
+MAX_STOP_STRINGS = 4
+MAX_CHOICES = 16_384  # n times prompts of one request
+SYSTEM_FINGERPRINT = f"octavo-{octavo.__version__}"
+
+StopStrings = Annotated[list[str], Meta(max_length=MAX_STOP_STRINGS)]
+
+
+class StreamOptions(msgspec.Struct):
+    """What a stream tells besides its text."""
+
+    include_usage: bool | None = False
+    continuous_usage_stats: bool | None = False
+
+
+class JsonSchemaFormat(msgspec.Struct):
+    """The schema of a `json_schema` response format."""
+
+    name: str
+    description: str | None = None
+    schema: dict[str, Any] | None = None
+    strict: bool | None = None
+
+
+class ResponseFormat(msgspec.Struct):
+    """What the text must be."""
+
+    type: Literal["text", "json_object", "json_schema", "structural_tag"]
+    json_schema: JsonSchemaFormat | None = None
+
+
+class GenerationFields(msgspec.Struct, kw_only=True):
+    """Fields of every request that generates. None means the model's default (generation_config), else the neutral value."""
+
+    model: str | None = None
+    frequency_penalty: float | None = None
+    logit_bias: dict[str, float] | None = None
+    presence_penalty: float | None = None
+    seed: int | None = None
+    stop: str | StopStrings | None = None
+    stream: bool | None = False
+    stream_options: StreamOptions | None = None
+    temperature: float | None = None
+    top_p: float | None = None
+    user: str | None = None
+    use_beam_search: bool = False
+    top_k: int | None = None
+    min_p: float | None = None
+    repetition_penalty: float | None = None
+    watermarking: bool | None = None
+    length_penalty: float = 1.0
+    stop_token_ids: list[int] | None = None
+    include_stop_str_in_output: bool = False
+    ignore_eos: bool = False
+    min_tokens: int = 0
+    skip_special_tokens: bool | None = None
+    spaces_between_special_tokens: bool = True
+    truncate_prompt_tokens: Annotated[int, Meta(ge=-1)] | None = None
+    truncation_side: Literal["left", "right"] | None = None
+    prompt_logprobs: int | None = None
+    logprob_token_ids: list[int] | None = None
+    allowed_token_ids: list[int] | None = None
+    bad_words: list[str] | None = None
+    response_format: ResponseFormat | None = None
+    structured_outputs: Any = None
+    priority: int = 0
+    request_id: str | None = None
+    session_id: str | None = None
+    return_tokens_as_token_ids: bool | None = None
+    return_token_ids: bool | None = None
+    return_weight_versions: bool = False
+    return_token_offsets: bool | None = False
+    routed_experts_prompt_start: int = 0
+    thinking_token_budget: Any = None
+    cache_salt: str | None = None
+    kv_transfer_params: Any = None
+    ec_transfer_params: Any = None
+    vllm_xargs: Any = None
+    repetition_detection: Any = None
+    stream_interval: Annotated[int, Meta(ge=1)] | None = None
+
+
+# Known fields that cannot be honoured yet, with the values at which they ask for nothing.
+UNSUPPORTED: Mapping[str, tuple[Any, ...]] = {
+    "use_beam_search": (False,),
+    "watermarking": (None, False),
+    "truncate_prompt_tokens": (None,),
+    "truncation_side": (None,),
+    "logprob_token_ids": (None, []),
+    "allowed_token_ids": (None,),
+    "bad_words": (None, []),
+    "structured_outputs": (None,),
+    "priority": (0,),
+    "return_weight_versions": (False,),
+    "return_token_offsets": (None, False),
+    "routed_experts_prompt_start": (0,),
+    "thinking_token_budget": (None,),
+    "kv_transfer_params": (None, {}),
+    "ec_transfer_params": (None, {}),
+    "vllm_xargs": (None, {}),
+    "repetition_detection": (None,),
+    "stream_interval": (None, 1),
+}
+
+
+class UsageInfo(msgspec.Struct):
+    """Token counts. What is UNSET is left out, null is sent: streams send less than whole answers do."""
+
+    prompt_tokens: int
+    total_tokens: int
+    completion_tokens: int
+    prompt_tokens_details: UnsetType | None = UNSET
+    completion_tokens_details: UnsetType | None = UNSET
+
+
+def usage(num_prompt_tokens: int, num_output_tokens: int) -> UsageInfo:
+    """The counts alone."""
+    return UsageInfo(num_prompt_tokens, num_prompt_tokens + num_output_tokens, num_output_tokens)
+
+
+def full_usage(num_prompt_tokens: int, num_output_tokens: int) -> UsageInfo:
+    """As a whole answer has it, with the details as null."""
+    total = num_prompt_tokens + num_output_tokens
+    return UsageInfo(num_prompt_tokens, total, num_output_tokens, None, None)
+
+
+def check_supported(body: GenerationFields, more: Mapping[str, tuple[Any, ...]]) -> None:
+    """Refuse, by name, what this version cannot do yet; silence would be an answer that was not asked for."""
+    for name, neutral in (*UNSUPPORTED.items(), *more.items()):
+        if getattr(body, name) not in neutral:
+            raise ValidationError(f"`{name}` is not supported by this version of the server. Leave it out.", parameter=name)
+    _check_response_format(body.response_format)
+
+
+def _check_response_format(response_format: ResponseFormat | None) -> None:
+    if response_format is None or response_format.type == "text":
+        return
+    if response_format.type == "json_schema" and response_format.json_schema is None:
+        text = "When response_format type is 'json_schema', the 'json_schema' field must be provided."
+        raise ValidationError(text, parameter="response_format")
+    text = f"`response_format` of type '{response_format.type}' is not supported by this version of the server. Use 'text'."
+    raise ValidationError(text, parameter="response_format")
+
+
+def check_stream(body: GenerationFields) -> None:
+    """Refuse what only makes sense with, or without, a stream."""
+    if body.stream_options is not None and not body.stream:
+        raise ValidationError("Stream options can only be defined when `stream=True`.", parameter="stream_options")
+    if body.prompt_logprobs is not None:
+        if body.stream:
+            raise ValidationError("`prompt_logprobs` are not available when `stream=True`.", parameter="prompt_logprobs")
+        if body.prompt_logprobs < -1:
+            text = "`prompt_logprobs` must be a positive value or -1."
+            raise ValidationError(text, parameter="prompt_logprobs", value=body.prompt_logprobs)
+
+
+def sampling_params(body: GenerationFields, defaults: Mapping[str, Any], **more: Any) -> SamplingParams:
+    """The request's values over the model's defaults over the neutral ones. Raises ValidationError for one out of range."""
+    asked = {
+        name: getattr(body, name)
+        for name in SamplingParams.__struct_fields__
+        if name in GenerationFields.__struct_fields__ and getattr(body, name) is not None
+    }
+    known = {name: value for name, value in defaults.items() if name in SamplingParams.__struct_fields__}
+    return SamplingParams.from_optional(**{**known, **asked, **more})
+
+
+def response_id(prefix: str, header: str | None, body: GenerationFields) -> str:
+    """The id that the client sees: `X-Request-Id`, else the body's `request_id`, else random."""
+    return f"{prefix}-{(header or body.request_id or uuid.uuid4().hex[:16])[:256]}"

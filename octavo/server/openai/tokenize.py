@@ -1,0 +1,89 @@
+"""`/tokenize` and `/detokenize`."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import Meta
+
+from octavo.errors import ValidationError
+from octavo.server.exchange import Exchange
+from octavo.server.openai.conversation import render
+from octavo.server.state import Model, ServerState, offload
+from octavo.text.tokenizer import Tokenizer
+
+
+class TokenizeRequest(msgspec.Struct, kw_only=True):
+    """A `prompt`, or `messages` to render. Special tokens are added to a prompt, since a template writes its own."""
+
+    model: str | None = None
+    prompt: str | None = None
+    messages: list[Any] = []
+    add_special_tokens: bool | None = None
+    return_token_strs: bool | None = False
+    add_generation_prompt: bool = True
+    continue_final_message: bool = False
+    documents: list[Any] | None = None
+    chat_template: str | None = None
+    chat_template_kwargs: dict[str, Any] | None = None
+    media_io_kwargs: dict[str, Any] | None = None
+    mm_processor_kwargs: dict[str, Any] | None = None
+    tools: list[Any] | None = None
+
+
+class TokenizeResponse(msgspec.Struct):
+    """`token_strs` are the vocabulary's own strings."""
+
+    count: int
+    max_model_len: int
+    tokens: list[int]
+    token_strs: list[str] | None
+
+
+class DetokenizeRequest(msgspec.Struct, kw_only=True):
+    """Token ids to turn into text."""
+
+    model: str | None = None
+    tokens: list[Annotated[int, Meta(ge=0)]]
+
+
+class DetokenizeResponse(msgspec.Struct):
+    """The text, special tokens included."""
+
+    prompt: str
+
+
+async def tokenize(server: ServerState, exchange: Exchange, body: TokenizeRequest) -> bytes:
+    """The ids that a prompt or a conversation has."""
+    _, model = server.ready()
+    model.check_name(body.model)
+    tokenizer = _tokenizer(model)
+    if body.prompt is not None:
+        text, special = body.prompt, True
+    else:
+        text, special = await render(model, body), False
+    special = special if body.add_special_tokens is None else body.add_special_tokens
+    ids = await offload(len(text), lambda: tokenizer.encode(text, add_special_tokens=special))
+    strings = [tokenizer.token_text(id) for id in ids] if body.return_token_strs else None
+    return msgspec.json.encode(TokenizeResponse(len(ids), model.intake.max_model_len, ids, strings))
+
+
+async def detokenize(server: ServerState, exchange: Exchange, body: DetokenizeRequest) -> bytes:
+    """The text that ids have."""
+    _, model = server.ready()
+    model.check_name(body.model)
+    tokenizer = _tokenizer(model)
+    size = tokenizer.vocab_size
+    for i, token in enumerate(body.tokens):
+        if token >= size:
+            text = f"tokens[{i}] is {token}, which is outside of the vocabulary of {size} tokens."
+            raise ValidationError(text, parameter="tokens")
+    text = await offload(len(body.tokens), lambda: tokenizer.decode(body.tokens, skip_special_tokens=False))
+    return msgspec.json.encode(DetokenizeResponse(text))
+
+
+def _tokenizer(model: Model) -> Tokenizer:
+    if model.intake.tokenizer is None:
+        raise ValidationError("The server runs without a tokenizer (--skip-tokenizer-init).")
+    return model.intake.tokenizer

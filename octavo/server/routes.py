@@ -1,0 +1,69 @@
+"""Every route, once: the router and the OpenAPI document are both made from this table."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import msgspec
+from starlette.types import ASGIApp
+
+from octavo.server import health
+from octavo.server.endpoint import BodyEndpoint, BodyHandler, Endpoint, Handler
+from octavo.server.openai import chat, completions, models, tokenize
+from octavo.server.state import ServerState
+
+
+@dataclass(frozen=True)
+class Operation:
+    """A path whose handler takes no body. `response` is None where the answer is not JSON of ours."""
+
+    path: str
+    handler: Handler
+    methods: tuple[str, ...] = ("GET",)
+    response: type[msgspec.Struct] | None = None
+
+    def endpoint(self, server: ServerState) -> ASGIApp:
+        """The route's application."""
+        return Endpoint(self.path, server, self.handler)
+
+
+@dataclass(frozen=True)
+class BodyOperation:
+    """A path whose handler takes the JSON of a `request`. `chunk` is the type of a stream's events."""
+
+    path: str
+    handler: BodyHandler
+    request: type[msgspec.Struct]
+    response: type[msgspec.Struct]
+    chunk: type[msgspec.Struct] | None = None
+    methods = ("POST",)
+
+    def endpoint(self, server: ServerState) -> ASGIApp:
+        """The route's application."""
+        return BodyEndpoint(self.path, server, self.request, self.handler)
+
+
+OPERATIONS: tuple[Operation | BodyOperation, ...] = (
+    Operation("/health", health.health),
+    Operation("/ping", health.health, ("GET", "POST")),
+    Operation("/version", health.version, response=health.Version),
+    Operation("/metrics", health.metrics),
+    Operation("/v1/models", models.list_models, response=models.ModelList),
+    Operation("/v1/models/{model:path}", models.get_model, response=models.ModelCard),
+    BodyOperation(
+        "/v1/chat/completions",
+        chat.create_chat_completion,
+        chat.ChatCompletionRequest,
+        chat.ChatCompletionResponse,
+        chat.ChatCompletionChunk,
+    ),
+    BodyOperation(
+        "/v1/completions",
+        completions.create_completion,
+        completions.CompletionRequest,
+        completions.CompletionResponse,
+        completions.CompletionChunk,
+    ),
+    BodyOperation("/tokenize", tokenize.tokenize, tokenize.TokenizeRequest, tokenize.TokenizeResponse),
+    BodyOperation("/detokenize", tokenize.detokenize, tokenize.DetokenizeRequest, tokenize.DetokenizeResponse),
+)

@@ -1,0 +1,144 @@
+"""The first seconds: the port, the phases and how they are shown, and the model's client side, opened in a thread."""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+import sys
+import threading
+import time
+from concurrent.futures import Future
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from octavo.config import EngineConfig
+from octavo.engine.request import EngineStatus
+from octavo.errors import StartupError
+
+if TYPE_CHECKING:
+    from octavo.engine.intake import Intake
+
+BACKLOG = 2048
+_BAR_WIDTH = 30
+
+logger = logging.getLogger(__name__)
+
+
+def configure_logging() -> None:
+    """Log to stderr, unless whoever embeds the server has set logging up."""
+    logging.basicConfig(level=logging.INFO, stream=sys.stderr, format="%(levelname)s %(asctime)s [server] %(message)s")
+
+
+def bind(host: str, port: int) -> socket.socket:
+    """A socket that takes connections from now on; what arrives waits until it is read. StartupError when it cannot."""
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(
+            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+        listener = socket.socket(family, kind, protocol)
+    except OSError as error:
+        raise StartupError(f"--host {host}: {error.strerror or error}") from None
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(address)
+        listener.listen(BACKLOG)
+    except OSError as error:
+        listener.close()
+        raise StartupError(f"cannot listen on {host}:{port} ({error.strerror}); choose another --host or --port") from None
+    return listener
+
+
+def process_age() -> float:
+    """Seconds since this process was started; on systems without /proc, since this module was imported."""
+    try:
+        ticks = int(Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19])
+    except OSError:
+        return time.monotonic() - _IMPORTED
+    return time.clock_gettime(time.CLOCK_BOOTTIME) - ticks / os.sysconf("SC_CLK_TCK")
+
+
+_IMPORTED = time.monotonic()
+
+
+class Phases:
+    """What was reached how many seconds after the process was started, in order."""
+
+    def __init__(self) -> None:
+        self.reached: dict[str, float] = {}
+        self._lock = threading.Lock()
+
+    def mark(self, name: str) -> float:
+        """Note that `name` is reached now."""
+        with self._lock:
+            self.reached[name] = process_age()
+            return self.reached[name]
+
+    def rows(self) -> dict[str, str]:
+        """For the start-up table."""
+        return {name: f"{seconds:.2f} s after process start" for name, seconds in self.reached.items()}
+
+
+class ModelOpening:
+    """Finds the model and reads its tokenizer, template and configs in a thread, started at once.
+
+    `result` is where the model is, and what was read; or what went wrong. A model of the hub is waited for until the
+    engine, which shows the progress, has downloaded it: `downloaded` says so.
+    """
+
+    def __init__(self, config: EngineConfig, phases: Phases) -> None:
+        self._config = config
+        self._phases = phases
+        self.result: Future[tuple[Path, Intake]] = Future()
+        self._is_here = threading.Event()
+        if config.model is None or Path(config.model).expanduser().exists():
+            self._is_here.set()
+        # not an executor's thread: those are waited for at exit, and a download may take its time
+        threading.Thread(target=self._open, name="model opening", daemon=True).start()
+
+    def downloaded(self) -> None:
+        """The engine has got past the download, or has ended."""
+        self._is_here.set()
+
+    def _open(self) -> None:
+        try:
+            from octavo.engine.intake import open_intake
+            from octavo.weights.hub import resolve_model
+
+            self._is_here.wait()
+            path = resolve_model(self._config, lambda percent: None)
+            intake = open_intake(self._config, path)
+        except BaseException as error:  # raised again where the result is awaited
+            self.result.set_exception(error)
+            return
+        self._phases.mark("tokenizer ready")
+        self.result.set_result((path, intake))
+
+
+class ProgressReport:
+    """Shows the engine's phases: a bar that fills on a terminal, else a line when one ends."""
+
+    def __init__(self, show_bar: bool) -> None:
+        self._bar = show_bar and sys.stderr.isatty()
+        self._shown: set[str] = set()
+
+    def show(self, status: EngineStatus) -> None:
+        """Report a status."""
+        finished = {name: seconds for name, seconds in status.seconds.items() if name not in self._shown}
+        if self._bar:
+            self._draw(status, bool(finished) or status.is_ready or status.is_dead)
+        for name, seconds in finished.items():
+            self._shown.add(name)
+            logger.info("%s: %.2f s", name, seconds)
+
+    def _draw(self, status: EngineStatus, clear: bool) -> None:
+        filled = round(_BAR_WIDTH * status.percent / 100)
+        line = "" if clear else f"{status.phase} [{'#' * filled}{'.' * (_BAR_WIDTH - filled)}] {status.percent:3.0f} %"
+        sys.stderr.write(f"\r\x1b[K{line}")
+        sys.stderr.flush()
+
+
+def table(rows: dict[str, str]) -> str:
+    """Names and values in two columns."""
+    width = max(map(len, rows), default=0)
+    return "\n".join(f"  {name:<{width}}  {value}" for name, value in rows.items())

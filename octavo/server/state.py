@@ -1,0 +1,86 @@
+"""What the handlers share: the engine's client, what is known of the model, the metrics, and whether requests are taken."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, TypeVar
+
+from octavo.config import EngineConfig
+from octavo.engine.request import EngineStatus
+from octavo.errors import EngineDeadError, NotFoundError, UnavailableError
+from octavo.server.errors import ShuttingDownError
+from octavo.server.exchange import Exchange
+from octavo.server.metrics import Metrics
+
+if TYPE_CHECKING:
+    from octavo.engine.async_client import AsyncClient
+    from octavo.engine.intake import Intake
+
+_THREAD_CHARACTERS = 8192  # a text this long takes a millisecond to tokenize, so a thread does it
+Result = TypeVar("Result")
+
+
+@dataclass
+class Model:
+    """A model that is ready: `names` are what clients may call it, the first what answers call it."""
+
+    names: tuple[str, ...]
+    root: str
+    intake: Intake
+    created: int  # seconds since the epoch
+
+    def check_name(self, name: str | None) -> None:
+        """Raises NotFoundError for another model's name; none at all means this one."""
+        if name is not None and name not in self.names:
+            aliases = ", ".join(self.names)
+            raise NotFoundError(f"The model `{name[:256]}` does not exist. Valid aliases: {aliases}.", parameter="model")
+
+
+@dataclass
+class ServerState:
+    """One server. `client` and `model` come while it starts; `stopping` is set by SIGTERM."""
+
+    config: EngineConfig
+    client: AsyncClient | None = None
+    model: Model | None = None
+    stopping: bool = False
+    metrics: Metrics = field(default_factory=Metrics)
+    running: dict[asyncio.Task[None], Exchange] = field(default_factory=dict)
+
+    on_first_answer: Callable[[], None] | None = None  # called once, when the first request has been answered
+    _serial: Iterator[int] = field(default_factory=itertools.count)
+
+    def engine_id(self, response_id: str) -> str:
+        """The id under which the engine knows a request: no two are equal, whatever ids clients choose."""
+        return f"{response_id}-{next(self._serial)}"
+
+    def answered(self) -> None:
+        """A request has been answered."""
+        if self.on_first_answer is not None:
+            self.on_first_answer()
+            self.on_first_answer = None
+
+    @property
+    def status(self) -> EngineStatus:
+        """The engine's phase; "starting" before there is one."""
+        return EngineStatus("starting") if self.client is None else self.client.status
+
+    def ready(self) -> tuple[AsyncClient, Model]:
+        """Client and model, when requests can be served. Raises UnavailableError with the reason when they cannot."""
+        status = self.status
+        if self.stopping:
+            raise ShuttingDownError()
+        if status.is_dead:
+            raise EngineDeadError(status.message or "The engine has died.")
+        if self.client is None or self.model is None or not status.is_ready:
+            text = f"The model is loading ({status.phase}, {status.percent:.0f} %). Please try again in a moment."
+            raise UnavailableError(text)
+        return self.client, self.model
+
+
+async def offload(num_characters: int, work: Callable[[], Result]) -> Result:
+    """Do work on a text: here when it is short, in a thread when it would keep the other streams waiting."""
+    return work() if num_characters < _THREAD_CHARACTERS else await asyncio.to_thread(work)
