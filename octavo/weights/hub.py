@@ -37,6 +37,9 @@ class HubId:
     file: str | None = None
 
 
+Select = Callable[[HubId, Sequence[str]], tuple[list[str], str | None]]  # as `select_files`
+
+
 class Hub(Protocol):
     """One hub's client library. Errors are LoadErrors of one line that say what to do."""
 
@@ -69,15 +72,22 @@ def resolve_model(config: EngineConfig, report: Report | None = None) -> Path:
         ) from None
 
 
-def resolve(name: str, config: EngineConfig, report: Report | None = None) -> Path:
-    """What `name` means: a path of this machine if there is one, else an id on the hub that `config.hub` says."""
+def resolve_tokenizer(config: EngineConfig, model: Path) -> Path:
+    """Where the tokenizer comes from: `model` (what `resolve_model` gave), or what `config.tokenizer` names, of which a hub
+    repository's weights are not downloaded."""
+    return model if config.tokenizer is None else resolve(config.tokenizer, config, select=select_tokenizer_files)
+
+
+def resolve(name: str, config: EngineConfig, report: Report | None = None, select: Select | None = None) -> Path:
+    """What `name` means: a path of this machine if there is one, else an id on the hub that `config.hub` says, of which
+    the files that `select` chooses are downloaded (`select_files` if None)."""
     path = Path(name).expanduser()
     if name and path.exists():
         return _only_gguf_of(path) or path
     model = parse_hub_id(name, config.revision)
     if model is None:
         raise LoadError(f"model {name!r} is neither an existing path nor a hub id such as {DEFAULT_MODEL}")
-    return _resolve_on_hub(_open_hub(config), model, report)
+    return _resolve_on_hub(_open_hub(config), model, select or select_files, report)
 
 
 def resolve_tokenizer(name: str, config: EngineConfig) -> Path:
@@ -128,7 +138,20 @@ def select_files(model: HubId, files: Sequence[str]) -> tuple[list[str], str | N
         return [gguf], gguf
     if "config.json" not in top or not weights:
         raise LoadError(_why_not_servable(model, top))
-    return [*weights, *(name for name in top if name.endswith((".json", ".jinja")) or name == "tokenizer.model")], None
+    return [*weights, *filter(_is_description, top)], None
+
+
+def select_tokenizer_files(model: HubId, files: Sequence[str]) -> tuple[list[str], str | None]:
+    """Like `select_files`, without weights; a GGUF file, which cannot be had in part, only if nothing else is there."""
+    top = sorted(name for name in files if "/" not in name)
+    if model.tag or model.file or not {"tokenizer.json", "tokenizer.model"} & set(top):
+        return select_files(model, files)
+    return [name for name in top if _is_description(name)], None
+
+
+def _is_description(name: str) -> bool:
+    """Configuration, tokenizer and templates: everything but weights that serving may need."""
+    return name.endswith((".json", ".jinja")) or name == "tokenizer.model"
 
 
 def _choose_gguf(model: HubId, ggufs: Sequence[str]) -> str:
@@ -147,11 +170,11 @@ def _choose_gguf(model: HubId, ggufs: Sequence[str]) -> str:
     raise LoadError(f"{model.repo}: {reason}; name one as {model.repo}/FILE.gguf (GGUF files there: {listed}{more})")
 
 
-def _resolve_on_hub(hub: Hub, model: HubId, report: Report | None) -> Path:
+def _resolve_on_hub(hub: Hub, model: HubId, select: Select, report: Report | None) -> Path:
     """Ask the hub; if it cannot be asked, take what an earlier run downloaded."""
     try:
         sizes = hub.list_files(model)
-        files, gguf = select_files(model, list(sizes))
+        files, gguf = select(model, list(sizes))
         directory = hub.download(model, files, _percentage(report, sum(sizes[name] for name in files)))
         if report is not None:
             report(100.0)
@@ -161,7 +184,7 @@ def _resolve_on_hub(hub: Hub, model: HubId, report: Report | None) -> Path:
             raise LoadError(f"{model.repo} is not downloaded yet, and {error}") from None
         directory = cached
         present = [file.relative_to(directory).as_posix() for file in directory.rglob("*") if file.is_file()]
-        _, gguf = select_files(model, present)
+        _, gguf = select(model, present)
     return directory / gguf if gguf else directory
 
 

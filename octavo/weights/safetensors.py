@@ -109,7 +109,9 @@ def _open_tensors(path: Path) -> dict[str, StoredTensor]:
     if files:
         raise LoadError(f"{path} holds {', '.join(files[:3])}{' ...' if len(files) > 3 else ''} but no {INDEX_NAME}")
     pickles = sorted(file.name for pattern in ("*.bin", "*.pt", "*.pth") for file in path.glob(pattern))
+    ggufs = sorted(file.name for file in path.glob("*.gguf"))
     hint = f"; {pickles[0]} is a pickle, which is not read: convert it to safetensors" if pickles else ""
+    hint = f"; to serve {ggufs[0]}, give the path of that file" if ggufs else hint
     raise LoadError(f"{path} holds no {SINGLE_NAME} and no {INDEX_NAME}{hint}")
 
 

@@ -16,7 +16,15 @@ import pytest
 from octavo.config import EngineConfig
 from octavo.errors import LoadError
 from octavo.weights import hub
-from octavo.weights.hub import CountBytes, HubId, HubUnreachableError, parse_hub_id, resolve_model, select_files
+from octavo.weights.hub import (
+    CountBytes,
+    HubId,
+    HubUnreachableError,
+    parse_hub_id,
+    resolve_model,
+    resolve_tokenizer,
+    select_files,
+)
 from tests.weights.hub_server import COMMIT, GOOD_TOKEN, HubState, Repository, run_hub
 
 BIG = bytes(range(256)) * 2000  # 512,000 bytes
@@ -320,8 +328,19 @@ def test_one_complete_set_of_weights_is_selected() -> None:
 def test_repositories_that_cannot_be_served_are_not_downloaded(files: list[str], words: str) -> None:
     fake = FakeHub(files)
     with pytest.raises(LoadError, match=words):
-        hub._resolve_on_hub(fake, HubId("org/model"), None)
+        hub._resolve_on_hub(fake, HubId("org/model"), select_files, None)
     assert fake.downloaded == []
+
+
+def test_a_tokenizer_of_another_repository_comes_without_its_weights(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = Path("model")
+    fake = FakeHub([*FILES, "model.Q8_0.gguf"])
+    monkeypatch.setattr(hub, "_open_hub", lambda config: fake)
+    assert resolve_tokenizer(EngineConfig(), model) == model
+    assert resolve_tokenizer(EngineConfig(tokenizer="org/other"), model) == Path("downloaded")
+    assert set(fake.downloaded) == WANTED - {"model.safetensors"}
+    fake.files = ["only.gguf"]
+    assert resolve_tokenizer(EngineConfig(tokenizer="org/gguf"), model) == Path("downloaded/only.gguf")
 
 
 class FakeHub:

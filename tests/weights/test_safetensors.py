@@ -219,6 +219,7 @@ def test_rotary_buffers_are_tolerated(tmp_path: Path) -> None:
         ({"x.gguf": "", "y.gguf": ""}, "no config.json but x.gguf, y.gguf; give the path"),
         ({"config.json": "{}"}, "holds no model.safetensors"),
         ({"config.json": "{}", "pytorch_model.bin": "x"}, "pytorch_model.bin is a pickle.*convert"),
+        ({"config.json": "{}", "m.gguf": "x", "a.bin": "x"}, "to serve m.gguf, give the path of that file"),
         ({"config.json": "{oops"}, "config.json cannot be read as JSON"),
         ({"config.json": "[1]"}, "config.json must hold a JSON object, but holds a list"),
         ({"config.json": "[" * 100_000}, "config.json cannot be read as JSON"),
