@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import glob
+import logging
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,9 @@ from tqdm.auto import tqdm  # type: ignore[import-untyped]
 from octavo.errors import LoadError
 from octavo.weights.hub import CountBytes, HubId, HubUnreachableError
 
+logger = logging.getLogger(__name__)
+
+_ATTEMPTS = 3  # each resumes what it can; older versions of the library give up at the first broken connection
 # The library's HTTP client depends on its version (requests, httpx, httpx2). HfHubHTTPError derives from that client's
 # base error, from which its connection errors derive as well.
 _HTTP_ERRORS: tuple[type[Exception], ...] = (OSError, *HfHubHTTPError.__bases__)
@@ -47,14 +51,20 @@ class HuggingFaceHub:
         """The snapshot directory, with `files` in it."""
         options: dict[str, Any] = {} if count is None else {"tqdm_class": _counting_bar(count)}
         patterns = [glob.escape(name) for name in files]
-        try:
-            found = huggingface_hub.snapshot_download(
-                model.repo, revision=model.revision, cache_dir=self._cache_dir, allow_patterns=patterns, **options
-            )
-        except _HTTP_ERRORS as error:
-            broken = f"downloading {model.repo} broke off ({_first_line(error)}); start again, finished files are kept"
-            raise _refusal(error, model) or LoadError(broken) from None
-        return Path(found)
+        reason = ""
+        for _ in range(_ATTEMPTS):
+            try:
+                found = huggingface_hub.snapshot_download(
+                    model.repo, revision=model.revision, cache_dir=self._cache_dir, allow_patterns=patterns, **options
+                )
+                return Path(found)
+            except _HTTP_ERRORS as error:
+                refusal = _refusal(error, model)
+                if refusal is not None:
+                    raise refusal from None
+                reason = _first_line(error)
+                logger.warning("downloading %s broke off: %s", model.repo, reason)
+        raise LoadError(f"downloading {model.repo} broke off ({reason}); start again, finished files are kept")
 
     def cached(self, model: HubId) -> Path | None:
         """The snapshot directory of an earlier download."""

@@ -106,6 +106,12 @@ def test_a_file_with_an_odd_header_length_still_gives_aligned_arrays(tmp_path: P
     np.testing.assert_array_equal(found, data)
 
 
+def test_a_single_file_may_have_any_name(tmp_path: Path) -> None:
+    write_model(tmp_path)
+    (tmp_path / "model.safetensors").rename(tmp_path / "weights.safetensors")
+    build(tmp_path)
+
+
 def test_empty_and_scalar_tensors(tmp_path: Path) -> None:
     write_model(tmp_path)
     safetensors.numpy.save_file(
