@@ -72,10 +72,9 @@ def resolve_model(config: EngineConfig, report: Report | None = None) -> Path:
         ) from None
 
 
-def resolve_tokenizer(config: EngineConfig, model: Path) -> Path:
-    """Where the tokenizer comes from: `model` (what `resolve_model` gave), or what `config.tokenizer` names, of which a hub
-    repository's weights are not downloaded."""
-    return model if config.tokenizer is None else resolve(config.tokenizer, config, select=select_tokenizer_files)
+def resolve_tokenizer(name: str, config: EngineConfig) -> Path:
+    """Where the tokenizer `name` is: a path, or a hub id, of which the weights are not downloaded."""
+    return resolve(name, config, select=select_tokenizer_files)
 
 
 def resolve(name: str, config: EngineConfig, report: Report | None = None, select: Select | None = None) -> Path:

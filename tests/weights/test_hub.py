@@ -333,14 +333,12 @@ def test_repositories_that_cannot_be_served_are_not_downloaded(files: list[str],
 
 
 def test_a_tokenizer_of_another_repository_comes_without_its_weights(monkeypatch: pytest.MonkeyPatch) -> None:
-    model = Path("model")
     fake = FakeHub([*FILES, "model.Q8_0.gguf"])
     monkeypatch.setattr(hub, "_open_hub", lambda config: fake)
-    assert resolve_tokenizer(EngineConfig(), model) == model
-    assert resolve_tokenizer(EngineConfig(tokenizer="org/other"), model) == Path("downloaded")
+    assert resolve_tokenizer("org/other", EngineConfig()) == Path("downloaded")
     assert set(fake.downloaded) == WANTED - {"model.safetensors"}
     fake.files = ["only.gguf"]
-    assert resolve_tokenizer(EngineConfig(tokenizer="org/gguf"), model) == Path("downloaded/only.gguf")
+    assert resolve_tokenizer("org/gguf", EngineConfig()) == Path("downloaded/only.gguf")
 
 
 class FakeHub:
