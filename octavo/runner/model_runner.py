@@ -87,7 +87,9 @@ class ModelRunner:
                 result.token_id, result.logprobs, result.error = drawn.token_id, drawn.logprobs, drawn.error
                 if drawn.token_id is not None:
                     state.append(drawn.token_id)
-                    self._rows.append_token(result.row, drawn.token_id)
+        drawn_tokens = [(result.row, result.token_id) for result in results if result.token_id is not None]
+        if drawn_tokens:
+            self._rows.append_tokens(*zip(*drawn_tokens, strict=True))
 
     def _score(
         self, model: Model, hidden: Array, step: StepRows, counts: NDArray[np.int64], results: Sequence[RowResult]

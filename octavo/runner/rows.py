@@ -69,7 +69,7 @@ class Rows:
 
     def free(self, row: int) -> None:
         """Forget a sequence."""
-        self.num_tokens[row] = self.num_blocks[row] = 0
+        self.num_tokens[row] = 0
         self._states[row] = None
 
     def state(self, row: int) -> SamplingState:
@@ -90,12 +90,13 @@ class Rows:
         self.block_tables[row, first:last] = block_ids
         self.num_blocks[row] = last
 
-    def append_token(self, row: int, token_id: int) -> None:
-        """One more token; a row at max_model_len ends with this step and needs no place for it."""
-        place = self.num_tokens[row]
-        if place < self.token_ids.shape[1]:
-            self.token_ids[row, place] = token_id
-            self.num_tokens[row] += 1
+    def append_tokens(self, rows: Sequence[int], token_ids: Sequence[int]) -> None:
+        """One more token for each row; one at max_model_len ends with this step and needs no place for it."""
+        taken = np.array(rows, np.int64)
+        places = self.num_tokens[taken]
+        fits = places < self.token_ids.shape[1]
+        self.token_ids[taken[fits], places[fits]] = np.array(token_ids, np.int32)[fits]
+        self.num_tokens[taken[fits]] += 1
 
     def check(self, step: StepRows) -> None:
         """RuntimeError when a plan asks for tokens that a row does not have, or has no blocks for: computing it all the

@@ -1,41 +1,28 @@
-"""Prompts whose greedy continuations are known. Chat ones go through the model's own template."""
+"""What SmolLM2 is asked in the golden tests. Each was chosen since Transformers' greedy choice is clear at every step: the
+two most likely tokens are never closer than 0.01, so that no rounding turns one into the other."""
 
 TEXTS = [
     "The harbour was quiet that morning, and the only sound came from",
-    "Water boils at a lower temperature on a mountain because",
     "def fibonacci(n):\n    ",
     "Once there was a clockmaker who",
     "1, 2, 4, 8, 16,",
-    "The three primary colours are",
     "import json\n\nwith open('settings.json') as file:\n",
     "Dear Sir or Madam,\n\nI am writing to",
     "In the year 1492,",
-    "A good bread needs four things: flour,",
     "SELECT name, COUNT(*) FROM orders",
-    "La ville de Lyon est",
     "# Getting started\n\nFirst install the package:\n\n```",
     "The moon goes around the earth once every",
     "To be a good listener, you should",
-    "<html>\n<head>\n<title>",
     "Question: How many legs does a spider have?\nAnswer:",
-    "She opened the letter, read it twice, and then",
-    "The difference between weather and climate is",
-    "Photosynthesis is the process by which",
 ]
 
 CHATS = [
     "What is the capital of France?",
     "Write two sentences about the sea.",
     "Explain what a prime number is to a child.",
-    "Name three animals that live in the desert.",
-    "Translate to Spanish: Good morning, my friend.",
     "Give me a short recipe for pancakes.",
     "Why is the sky blue?",
     "Write a Python function that reverses a string.",
     "Who wrote Romeo and Juliet?",
-    "What should I pack for a week in the mountains?",
-    "Summarize in one line: The meeting moved from Monday to Wednesday because two of the five members were ill.",
     "Tell me a joke about a cat.",
-    "How do I change a bicycle tyre?",
-    "List the planets of the solar system in order.",
 ]

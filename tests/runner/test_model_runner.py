@@ -151,6 +151,19 @@ def test_sampled_logprobs_are_the_raw_ones() -> None:
     assert delta.logprobs[0].token_ids == [delta.token_ids[0], *np.argsort(-row)[:2].tolist()]
 
 
+def test_a_recomputed_sequence_gives_its_prompt_logprobs_only_once() -> None:
+    request = make_request("r", prompt_of(20), prompt_logprobs=1)
+    plan = StepPlan(new_rows=[NewRow(0, request, 0, [7])], scheduled=[ScheduledRow(0, 0, 21, [1, 2], True)])
+    result = make_runner().execute(plan)[0]
+    assert result.prompt_logprobs is None
+    assert [result.token_id] == greedy([*prompt_of(20), 7], 1)
+
+
+def test_the_sampler_sees_what_was_drawn_before() -> None:
+    deltas = run(make_runner(), [make_request("r", prompt_of(20), 30, frequency_penalty=2.0, logit_bias={7: 60.0, 8: 50.0})])
+    assert set(ids(deltas["r/0"])) == {7, 8}
+
+
 POISON = 99
 
 

@@ -1,0 +1,65 @@
+"""What Transformers says, in float32. Needs torch and transformers; imported by the oracle's tests and `derive` only."""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaConfig, LlamaForCausalLM
+
+from tests.models.tiny import TinyCheckpoint
+
+
+def tiny_reference(checkpoint: TinyCheckpoint) -> Any:
+    """Transformers' model with a small random checkpoint's weights."""
+    keys = {name: value for name, value in checkpoint.hf_config.items() if name not in ("architectures", "model_type")}
+    model = LlamaForCausalLM(LlamaConfig(**keys)).eval()
+    tensors = {name: torch.from_numpy(tensor) for name, tensor in checkpoint.tensors.items()}
+    missing, unexpected = model.load_state_dict(tensors, strict=False)
+    if unexpected or set(missing) - {"lm_head.weight"}:
+        raise ValueError(f"missing {missing}, unexpected {unexpected}")
+    return model
+
+
+@cache
+def gguf_reference(file: Path) -> tuple[Any, Any]:
+    """Model and tokenizer of a GGUF file, read and dequantised by Transformers."""
+    model = AutoModelForCausalLM.from_pretrained(file.parent, gguf_file=file.name, dtype=torch.float32)
+    return model.eval(), AutoTokenizer.from_pretrained(file.parent, gguf_file=file.name)
+
+
+@cache
+def directory_reference(folder: Path) -> Any:
+    """The model of a directory with config.json and safetensors."""
+    return AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
+
+
+def reference_logits(model: Any, token_ids: list[int]) -> NDArray[np.float32]:
+    """Logits [tokens, vocabulary] at every position of a prompt."""
+    with torch.inference_mode():
+        logits: NDArray[np.float32] = model(torch.tensor([token_ids])).logits[0].numpy()
+    return logits
+
+
+def greedy_ids(model: Any, prompts: list[list[int]], count: int) -> tuple[list[list[int]], list[float]]:
+    """`count` greedy tokens after each prompt, past any EOS, and how close the two most likely ones ever came."""
+    width = max(map(len, prompts))
+    batch = torch.tensor([[0] * (width - len(prompt)) + prompt for prompt in prompts])
+    mask = torch.tensor([[0] * (width - len(prompt)) + [1] * len(prompt) for prompt in prompts])
+    output = model.generate(
+        batch,
+        attention_mask=mask,
+        do_sample=False,
+        max_new_tokens=count,
+        eos_token_id=None,
+        pad_token_id=0,
+        output_logits=True,
+        return_dict_in_generate=True,
+    )
+    top = torch.stack(output.logits, dim=1).topk(2).values  # [prompts, count, 2]
+    margins = (top[..., 0] - top[..., 1]).amin(dim=1)
+    return output.sequences[:, width:].tolist(), margins.tolist()

@@ -1,0 +1,83 @@
+"""Live against Transformers: every position of a 512-token prompt however it is cut, greedy ids, and the golden values."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from octavo.kernels.ops import Ops
+from octavo.models.registry import Model
+from tests.golden import derive_llama
+from tests.golden.derive_llama import OUTPUT_LENGTH, TINY_SEED, load, tiny_prompt
+from tests.models.backends import BACKENDS
+from tests.models.driver import logits_of
+from tests.models.golden_values import TOLERANCE
+from tests.models.smollm2 import generate, load_model
+from tests.models.tiny import VARIANTS, tiny_checkpoint, tiny_config, tiny_model
+from tests.tools.write_safetensors import smollm2_directory
+
+pytestmark = pytest.mark.oracle
+GOLDEN = load()
+
+
+def assert_same_logits(model: Model, ops: Ops, prompt: list[int], expected: np.ndarray) -> None:
+    for chunk in (512, 7, 1):
+        error = np.abs(logits_of(model, ops, prompt, chunk) - expected).max() / np.abs(expected).max()
+        assert error < TOLERANCE, chunk
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_tiny_logits_at_every_position(variant: str, backend: str) -> None:
+    from tests.golden.transformers_reference import reference_logits, tiny_reference
+
+    ops, checkpoint = BACKENDS[backend](), tiny_checkpoint(tiny_config(**VARIANTS[variant]), TINY_SEED)
+    expected = reference_logits(tiny_reference(checkpoint), tiny_prompt())
+    assert_same_logits(tiny_model(ops, checkpoint), ops, tiny_prompt(), expected)
+    ops.close()
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("source", ["gguf", "safetensors"])
+def test_smollm2_logits_at_every_position(smollm2: Path, source: str, backend: str) -> None:
+    from tests.golden.transformers_reference import directory_reference, gguf_reference, reference_logits
+
+    folder = smollm2_directory("float32")
+    reference = gguf_reference(smollm2)[0] if source == "gguf" else directory_reference(folder)
+    prompt, ops = GOLDEN["smollm2"]["prompt"], BACKENDS[backend]()
+    model = load_model(smollm2 if source == "gguf" else folder, ops)
+    assert_same_logits(model, ops, prompt, reference_logits(reference, prompt))
+    ops.close()
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_smollm2_greedy_ids(smollm2: Path, backend: str) -> None:
+    from tests.golden.transformers_reference import gguf_reference, greedy_ids
+
+    prompts, ops = [each["prompt"] for each in GOLDEN["smollm2"]["greedy"]], BACKENDS[backend]()
+    expected, _ = greedy_ids(gguf_reference(smollm2)[0], prompts, OUTPUT_LENGTH)
+    assert generate(load_model(smollm2, ops), ops, prompts, OUTPUT_LENGTH) == expected
+    ops.close()
+
+
+def test_golden_values_are_what_transformers_says(smollm2: Path) -> None:
+    assert_close(derive_llama.derive(smollm2), GOLDEN)
+
+
+def assert_close(found: Any, stored: Any) -> None:
+    """Equal, but for the last digits of numbers with a fraction."""
+    if isinstance(stored, dict):
+        assert found.keys() == stored.keys()
+        for key, value in stored.items():
+            assert_close(found[key], value)
+    elif isinstance(stored, list):
+        assert len(found) == len(stored)
+        for one, other in zip(found, stored, strict=True):
+            assert_close(one, other)
+    elif isinstance(stored, float):
+        assert found == pytest.approx(stored, abs=1e-3)
+    else:
+        assert found == stored

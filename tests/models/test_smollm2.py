@@ -1,0 +1,38 @@
+"""SmolLM2 from GGUF and from safetensors against Transformers' stored logits and greedy ids, in float32."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.golden.derive_llama import OUTPUT_LENGTH, load
+from tests.models.backends import BACKENDS
+from tests.models.driver import logits_of
+from tests.models.golden_values import TOLERANCE, logits_error
+from tests.models.smollm2 import generate, load_model
+from tests.tools.write_safetensors import smollm2_directory
+
+GOLDEN = load()["smollm2"]
+SIZES = {"numpy": ((512,), 8), "cpu": ((512, 7, 1), OUTPUT_LENGTH)}
+"""Backend -> how the prompt is cut, and how many tokens are generated. The slow one does all of it in the oracle's tests."""
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_gguf(smollm2: Path, backend: str) -> None:
+    ops = BACKENDS[backend]()
+    model = load_model(smollm2, ops)
+    chunks, count = SIZES[backend]
+    for chunk in chunks:
+        assert logits_error(logits_of(model, ops, GOLDEN["prompt"], chunk), GOLDEN["logits"]) < TOLERANCE, chunk
+    prompts, outputs = ([each[key] for each in GOLDEN["greedy"]] for key in ("prompt", "output"))
+    assert generate(model, ops, prompts, count) == [output[:count] for output in outputs]
+    ops.close()
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_safetensors(backend: str) -> None:
+    ops = BACKENDS[backend]()
+    model = load_model(smollm2_directory("float32"), ops)
+    assert logits_error(logits_of(model, ops, GOLDEN["prompt"], 512), GOLDEN["logits"]) < TOLERANCE
+    ops.close()
