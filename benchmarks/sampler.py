@@ -1,4 +1,4 @@
-"""Microseconds per row of the sampler: python -m tests.sampling.bench"""
+"""Microseconds of CPU per row of the sampler: python -m benchmarks.sampler"""
 
 from __future__ import annotations
 
