@@ -21,7 +21,8 @@ from huggingface_hub.errors import (
 from tqdm.auto import tqdm  # type: ignore[import-untyped]
 
 from octavo.errors import LoadError
-from octavo.weights.hub import CountBytes, HubId, HubUnreachableError
+from octavo.weights.hub import CountBytes, HubUnreachableError
+from octavo.weights.hub_files import HubId
 
 logger = logging.getLogger(__name__)
 

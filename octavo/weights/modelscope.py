@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from octavo.errors import LoadError
-from octavo.weights.hub import CountBytes, HubId, HubUnreachableError
+from octavo.weights.hub import CountBytes, HubUnreachableError
+from octavo.weights.hub_files import HubId
 
 
 class ModelScopeHub:

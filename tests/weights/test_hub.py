@@ -16,15 +16,8 @@ import pytest
 from octavo.config import EngineConfig
 from octavo.errors import LoadError
 from octavo.weights import hub
-from octavo.weights.hub import (
-    CountBytes,
-    HubId,
-    HubUnreachableError,
-    parse_hub_id,
-    resolve_model,
-    resolve_tokenizer,
-    select_files,
-)
+from octavo.weights.hub import CountBytes, HubUnreachableError, resolve_model, resolve_tokenizer
+from octavo.weights.hub_files import HubId, parse_hub_id, select_files
 from tests.weights.hub_server import COMMIT, GOOD_TOKEN, HubState, Repository, run_hub
 
 BIG = bytes(range(256)) * 2000  # 512,000 bytes
@@ -149,7 +142,7 @@ def test_a_broken_connection_is_resumed_within_one_start(state: HubState, tmp_pa
 
 def test_after_a_broken_download_the_next_start_fetches_only_what_is_missing(state: HubState, tmp_path: Path) -> None:
     shards = {"model-00001-of-00002.safetensors": BIG, "model-00002-of-00002.safetensors": BIG[::-1]}
-    state.repositories["org/shards"] = Repository({"config.json": b"{}", "model.safetensors.index.json": b"{}", **shards})
+    state.repositories["org/shards"] = Repository({"config.json": b"{}", "model.safetensors.index.json": b"{ }", **shards})
     state.break_after["model-00002-of-00002.safetensors"] = 100_000
     state.is_failing_after_break = True
     broken = resolve_in_child(state.endpoint, tmp_path, "org/shards")
@@ -335,8 +328,9 @@ def test_repositories_that_cannot_be_served_are_not_downloaded(files: list[str],
 def test_a_tokenizer_of_another_repository_comes_without_its_weights(monkeypatch: pytest.MonkeyPatch) -> None:
     fake = FakeHub([*FILES, "model.Q8_0.gguf"])
     monkeypatch.setattr(hub, "_open_hub", lambda config: fake)
-    assert resolve_tokenizer("org/other", EngineConfig()) == Path("downloaded")
+    assert resolve_tokenizer("org/other", EngineConfig(model="org/model", revision="v1")) == Path("downloaded")
     assert set(fake.downloaded) == WANTED - {"model.safetensors"}
+    assert fake.revisions == [None]
     fake.files = ["only.gguf"]
     assert resolve_tokenizer("org/gguf", EngineConfig()) == Path("downloaded/only.gguf")
 
@@ -348,8 +342,10 @@ class FakeHub:
         self.files = files
         self.unreachable = unreachable
         self.downloaded: list[str] = []
+        self.revisions: list[str | None] = []
 
     def list_files(self, model: HubId) -> dict[str, int]:
+        self.revisions.append(model.revision)
         if self.unreachable:
             raise HubUnreachableError("no wire")
         return dict.fromkeys(self.files, 1)
