@@ -23,7 +23,7 @@ class NotExistError(Exception):
 def install_fake(
     monkeypatch: pytest.MonkeyPatch, files: list[dict[str, Any]] | Exception, calls: list[dict[str, Any]]
 ) -> None:
-    """The four modules with the signatures that modelscope has had since 1.28."""
+    """The four modules with the signatures of modelscope."""
 
     class HubApi:
         def get_model_files(self, model_id: str, revision: str | None, recursive: bool) -> list[dict[str, Any]]:
