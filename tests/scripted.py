@@ -25,6 +25,16 @@ from octavo.sampling.params import SamplingParams
 FACTORY = "tests.scripted:build_engine"
 
 
+class PlanError(BaseException):
+    """A plan breaks the rules. Not an Exception, so that the engine does not take it for a failed step and go on."""
+
+
+def require(condition: bool, rule: str) -> None:
+    """PlanError unless the rule is kept."""
+    if not condition:
+        raise PlanError(rule)
+
+
 class Script(msgspec.Struct):
     """What a scripted engine does. Sequence names are request ids, or "id/index" for one of n."""
 
@@ -75,7 +85,8 @@ class _Row:
 
 
 class ScriptedRunner:
-    """`Runner` of prepared ids. `on_step` is called with each plan before it runs, and may raise.
+    """`Runner` of prepared ids. `on_step` is called with each plan, between its rows' bookkeeping and the
+    computation, and may raise. Steps that fail by script have done nothing at all.
 
     Instead of keys and values its cache holds the token ids and positions that were written; each step reads back what
     attention would read, and fails if a block was overwritten, never written, or belongs to two rows.
@@ -99,27 +110,27 @@ class ScriptedRunner:
         self._block_owner: dict[int, _Row] = {}
 
     def execute(self, plan: StepPlan) -> list[RowResult]:
-        """See `Runner`. AssertionError for a plan that breaks the rules."""
+        """See `Runner`. PlanError for a plan that breaks the rules."""
+        self._script_step()
         for row in plan.freed_rows:
             self._free(row)
         for new in plan.new_rows:
-            assert new.row not in self.rows, "a new row was not freed before"
+            require(new.row not in self.rows, "a new row was freed before")
             self.rows[new.row] = _Row(new, [*new.request.prompt_token_ids, *new.output_token_ids])
-        self._script_step(plan)
+        if self.on_step is not None:
+            self.on_step(plan)
         scheduled_rows = [scheduled.row for scheduled in plan.scheduled]
-        assert len(set(scheduled_rows)) == len(scheduled_rows), "a row is scheduled twice"
+        require(len(set(scheduled_rows)) == len(scheduled_rows), "a row is scheduled once")
         return [self._compute(scheduled) for scheduled in plan.scheduled]
 
     def close(self) -> None:
         """See `Runner`."""
         self.closed = True
 
-    def _script_step(self, plan: StepPlan) -> None:
+    def _script_step(self) -> None:
         step, self.num_steps = self.num_steps, self.num_steps + 1
         if self.script.step_seconds:
             time.sleep(self.script.step_seconds)
-        if self.on_step is not None:
-            self.on_step(plan)
         if step == self.script.exit_at_step:
             os._exit(7)
         if step in self.script.failing_steps:
@@ -135,26 +146,25 @@ class ScriptedRunner:
         row = self.rows[scheduled.row]
         self._append_blocks(row, scheduled.new_block_ids)
         start, end = scheduled.start, scheduled.start + scheduled.num_tokens
-        assert 0 <= start < end <= len(row.tokens), "tokens are scheduled that nobody knows yet"
-        assert scheduled.sample == (end == len(row.tokens)), "sampling belongs to the last known token"
+        require(0 <= start < end <= len(row.tokens), "only known tokens are scheduled")
+        require(scheduled.sample == (end == len(row.tokens)), "sampling belongs to the last known token")
         self._write_and_read_back(row, start, end)
         return self._result(row, scheduled, end)
 
     def _append_blocks(self, row: _Row, block_ids: list[int]) -> None:
         for block in block_ids:
-            assert self._block_owner.get(block) is None, "a block belongs to two rows"
+            require(self._block_owner.get(block) is None, "a block belongs to one row")
             self._block_owner[block] = row
         row.blocks += block_ids
 
     def _write_and_read_back(self, row: _Row, start: int, end: int) -> None:
         block_size = self.script.block_size
-        assert len(row.blocks) == -(-end // block_size), "more or fewer blocks than the tokens need"
-        assert all(self._block_owner.get(block) is row for block in row.blocks)
+        require(len(row.blocks) == -(-end // block_size), "a row has the blocks that its tokens need")
         positions = np.arange(end)
         slots = np.array(row.blocks)[positions // block_size] * block_size + positions % block_size
         expected = np.stack([np.array(row.tokens[:end]), positions], axis=1)
         self._written[slots[start:]] = expected[start:]
-        assert np.array_equal(self._written[slots], expected), "the cache does not hold what the row wrote"
+        require(np.array_equal(self._written[slots], expected), "the cache holds what the row wrote")
 
     def _result(self, row: _Row, scheduled: ScheduledRow, end: int) -> RowResult:
         request, index = row.new.request, row.new.index

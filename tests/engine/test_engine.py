@@ -138,6 +138,18 @@ def test_nobody_is_admitted_in_a_step_that_is_short_of_blocks() -> None:
     assert preemptions > 0
 
 
+def test_nobody_overtakes_one_that_waits_for_blocks() -> None:
+    engine, _, plans = small(block_size=1, num_blocks=153, max_model_len=154, max_num_batched_tokens=16)
+    engine.add(make_request("a", 1, max_tokens=12))
+    engine.step()
+    engine.add(make_request("b", 150, max_tokens=1))
+    engine.add(make_request("c", 1, max_tokens=1))
+    deltas = run(engine)
+    assert [shape(plan) for plan in plans[10:12]] == [[(10, 1, True)], [(11, 1, True)]], "b waits until a has ended"
+    assert [d.request_id for d in deltas if d.finish_reason] == ["a", "b", "c"]
+    assert engine.stats().num_preemptions == 0
+
+
 def test_two_that_together_exceed_the_pool_both_finish() -> None:
     engine, _, _ = small(num_blocks=3, max_model_len=13)
     engine.add(make_request("a", 5, max_tokens=8))
@@ -300,6 +312,17 @@ def test_a_failed_step_ends_its_sequences_and_the_engine_goes_on(caplog: pytest.
     assert "step 1 fails by script" in caplog.text
     assert not set(runner.rows) - {0, 1}
     assert engine.stats().num_failed == 2
+
+
+def test_rows_that_a_failed_step_did_not_free_are_freed_by_the_next() -> None:
+    engine, _, _ = small(max_num_seqs=2, failing_steps=[1])
+    engine.add(make_request("a", 5, max_tokens=1))
+    engine.add(make_request("b", 5, max_tokens=9))
+    engine.step()  # "a" ends
+    engine.step()  # was to free its row
+    engine.add(make_request("c", 5, max_tokens=2))
+    engine.add(make_request("d", 5, max_tokens=2))
+    assert [d.finish_reason for d in run(engine)] == [None, None, "length", "length"]
 
 
 def test_several_failed_steps_in_a_row_are_the_end() -> None:

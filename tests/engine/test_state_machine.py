@@ -1,0 +1,194 @@
+"""Anything may happen in any order; every sequence gets exactly its script, and the bookkeeping is exact after each step."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invariant, rule
+
+from octavo.engine.plan import StepPlan
+from octavo.engine.request import RequestDelta
+from tests.scripted import Script, ScriptedRunner, default_token, make_request, scripted_engine
+
+EOS = 2
+SequenceName = tuple[str, int]  # request id, index
+
+
+@dataclass
+class Expected:
+    """What a sequence must give, and what it gave."""
+
+    token_ids: list[int]
+    finish_reason: str
+    given: list[int] = field(default_factory=list)
+    ended_with: str | None = None
+    prompt_logprobs: int | None = None  # how many entries are due with the first delta
+
+
+class EngineMachine(RuleBasedStateMachine):
+    """An engine over a scripted runner, which itself checks every plan and every read of its cache."""
+
+    requests = Bundle("requests")
+
+    @initialize(
+        num_blocks=st.integers(3, 14),
+        block_size=st.integers(1, 4),
+        max_num_seqs=st.integers(1, 5),
+        budget=st.integers(1, 24),
+        max_model_len=st.integers(4, 40),
+        is_chunked=st.booleans(),
+    )
+    def start(
+        self, num_blocks: int, block_size: int, max_num_seqs: int, budget: int, max_model_len: int, is_chunked: bool
+    ) -> None:
+        self.script = Script(
+            num_blocks=num_blocks,
+            block_size=block_size,
+            max_num_seqs=max_num_seqs,
+            max_num_batched_tokens=budget if is_chunked else max(budget, max_model_len),
+            max_model_len=max_model_len,
+        )
+        self.runner = ScriptedRunner(script=self.script, on_step=self.look_at_plan)
+        self.engine = scripted_engine(self.runner, enable_chunked_prefill=is_chunked)
+        self.expected: dict[SequenceName, Expected] = {}
+        self.alive: dict[SequenceName, None] = {}  # in order of arrival
+        self.refused = 0
+        self.fails_next = False
+        self.failures_in_a_row = 0
+
+    @rule(
+        target=requests,
+        prompt=st.integers(1, 30),
+        max_tokens=st.one_of(st.none(), st.integers(1, 30)),
+        n=st.integers(1, 3),
+        eos_at=st.one_of(st.none(), st.integers(0, 20)),
+        error_at=st.one_of(st.none(), st.none(), st.integers(0, 10)),
+        wants_prompt_logprobs=st.booleans(),
+    )
+    def submit(
+        self,
+        prompt: int,
+        max_tokens: int | None,
+        n: int,
+        eos_at: int | None,
+        error_at: int | None,
+        wants_prompt_logprobs: bool,
+    ) -> str:
+        request_id = f"r{len({name for name, _ in self.expected}) + self.refused}"
+        options: dict[str, object] = {"prompt_logprobs": 0} if wants_prompt_logprobs else {}
+        request = make_request(request_id, prompt, max_tokens, eos=(EOS,), n=n, temperature=1.0, **options)
+        self.engine.add(request)
+        limit = self.script.max_model_len - prompt if max_tokens is None else max_tokens
+        longest = min(prompt + limit, self.script.max_model_len)
+        if prompt >= self.script.max_model_len or -(-(longest - 1) // self.script.block_size) > self.script.num_blocks:
+            self.refused += 1
+            return request_id
+        for index in range(n):
+            ids = [default_token(request, index, position) for position in range(longest - prompt)]
+            reason = "length"
+            if eos_at is not None and eos_at < len(ids):
+                ids, reason = [*ids[:eos_at], EOS], "stop"
+            self.runner.outputs[f"{request_id}/{index}"] = ids
+            if error_at is not None and error_at < len(ids):
+                self.script.row_errors[request_id] = error_at
+                ids, reason = ids[:error_at], "error"
+            due = prompt if index == 0 and wants_prompt_logprobs else None
+            self.expected[request_id, index] = Expected(ids, reason, prompt_logprobs=due)
+            self.alive[request_id, index] = None
+        return request_id
+
+    @rule(count=st.integers(1, 12))
+    def step(self, count: int) -> None:
+        for _ in range(count):
+            self.one_step()
+
+    @rule(request_id=requests, index=st.one_of(st.none(), st.integers(0, 2)), reason=st.sampled_from(["abort", "stop"]))
+    def abort(self, request_id: str, index: int | None, reason: str) -> None:
+        self.engine.abort(request_id, index, reason)
+        for name in [name for name in self.alive if name[0] == request_id and index in (None, name[1])]:
+            self.end(name, f"aborted: {reason}")
+
+    @rule()
+    def fail_the_next_step(self) -> None:
+        self.fails_next = self.failures_in_a_row < 2
+
+    def one_step(self) -> None:
+        steps_due = self.runner.num_steps + bool(self.alive)
+        output = self.engine.step()
+        assert self.runner.num_steps == steps_due, "a step computes something whenever there is something"
+        for delta in output.deltas:
+            self.look_at_delta(delta)
+        self.check()
+
+    def look_at_plan(self, plan: StepPlan) -> None:
+        """Called by the runner: the oldest is always in it, and nobody overtakes."""
+        order = {name: position for position, name in enumerate(self.alive)}
+        rows = self.runner.rows
+        in_rows = [order[row.request_name, row.new.index] for row in rows.values()]
+        first = rows[plan.scheduled[0].row]
+        assert order[first.request_name, first.new.index] == 0, "the oldest goes on"
+        assert sorted(in_rows) == list(range(len(in_rows))), "those that run are the oldest"
+        assert sum(row.num_tokens for row in plan.scheduled) <= self.script.max_num_batched_tokens
+        if self.fails_next:
+            self.fails_next = False
+            self.failures_in_a_row += 1
+            for row in (rows[scheduled.row] for scheduled in plan.scheduled):
+                expected = self.expected[row.request_name, row.new.index]
+                expected.finish_reason, expected.token_ids = "error", list(expected.given)
+            raise ArithmeticError("as the test wants it")
+        self.failures_in_a_row = 0
+
+    def look_at_delta(self, delta: RequestDelta) -> None:
+        name = (delta.request_id, delta.index)
+        if name not in self.expected:
+            assert delta.finish_reason == "error"  # refused on arrival
+            return
+        expected = self.expected[name]
+        assert expected.ended_with is None, "nothing follows an end"
+        is_first = bool(delta.token_ids) and not expected.given
+        entries = delta.prompt_logprobs
+        assert (len(entries) if entries is not None else None) == (expected.prompt_logprobs if is_first else None)
+        if entries is not None:
+            assert [entry and entry.logprobs[0] for entry in entries] == [None, *(-float(p) for p in range(1, len(entries)))]
+        expected.given += delta.token_ids
+        assert expected.given == expected.token_ids[: len(expected.given)]
+        if delta.finish_reason is not None:
+            assert delta.finish_reason == expected.finish_reason
+            assert expected.given == expected.token_ids
+            self.end(name, delta.finish_reason)
+
+    def end(self, name: SequenceName, how: str) -> None:
+        self.expected[name].ended_with = how
+        del self.alive[name]
+
+    def check(self) -> None:
+        blocks = self.engine.check_integrity()
+        assert blocks["free"] + blocks["held"] == blocks["total"] == self.script.num_blocks
+        stats = self.engine.stats()
+        ended = stats.num_finished + stats.num_aborted + stats.num_failed
+        assert stats.num_received == ended + stats.num_running + stats.num_waiting
+        assert stats.num_running + stats.num_waiting == len(self.alive)
+        if not self.alive:
+            assert blocks["held"] == 0
+
+    @invariant()
+    def books_are_right_between_steps(self) -> None:
+        self.check()
+
+    def teardown(self) -> None:
+        """Everybody comes to an end, in no more steps than tokens could take."""
+        if not hasattr(self, "engine"):
+            return
+        for _ in range(1_500):
+            if not self.engine.has_work:
+                break
+            self.one_step()
+        assert not self.alive
+        assert all(expected.ended_with for expected in self.expected.values())
+        assert self.engine.check_integrity()["held"] == 0
+
+
+TestEngine = EngineMachine.TestCase
+TestEngine.settings = settings(max_examples=5 * settings.default.max_examples, stateful_step_count=40)
