@@ -1,0 +1,91 @@
+"""The cpu backend's promise: a request's tokens and logprobs depend on the request alone, to the last bit."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from octavo.engine.engine import Engine
+from octavo.engine.request import Request, RequestDelta
+from octavo.kernels.cpu.ops import CpuOps
+from octavo.models.config import read_model_config
+from octavo.models.registry import Model, build_model
+from octavo.runner.model_runner import ModelRunner
+from octavo.sampling.params import SamplingParams
+from octavo.weights.checkpoint import Weights
+from tests.models.smollm2 import load_model
+from tests.models.tiny import tiny_checkpoint, tiny_config
+
+BLOCKS_FOR_FEWER_THAN_8 = 30
+"""A request of mixed_requests takes up to 8 blocks, 4 on average."""
+
+
+def mixed_requests(count: int, vocab_size: int) -> list[Request]:
+    """Prompts of 1 to 40 tokens, 1 to 80 new ones; greedy and sampled, with penalties, with logprobs."""
+    random = np.random.RandomState(2)
+    kinds: list[dict[str, Any]] = [
+        {"temperature": 0.0},
+        {"temperature": 0.8, "top_p": 0.9},
+        {"temperature": 1.0, "frequency_penalty": 0.5, "repetition_penalty": 1.1},
+        {"temperature": 0.0, "logprobs": 2, "prompt_logprobs": 1},
+    ]
+    requests = []
+    for i in range(count):
+        prompt = random.randint(3, vocab_size, random.randint(1, 41)).tolist()
+        params = SamplingParams(max_tokens=int(random.randint(1, 81)), seed=i, ignore_eos=True, **kinds[i % len(kinds)])
+        requests.append(Request(f"{i}", prompt, params, arrival_time=0.0))
+    return requests
+
+
+class Runs:
+    """Engines of different sizes on one model."""
+
+    def __init__(self, model: Model, ops: CpuOps, dtype: Any) -> None:
+        self.model, self.ops, self.dtype = model, ops, np.dtype(dtype)
+
+    def run(self, requests: list[Request], blocks: int = 64, budget: int = 2048) -> tuple[dict[str, list[Any]], int]:
+        """What each request got, and how often one was preempted."""
+        config = self.model.config
+        cache = self.ops.kv_cache(config.num_layers, blocks, 16, config.num_kv_heads, config.head_dim, self.dtype)
+        runner = ModelRunner(self.model, self.ops, cache, max_num_seqs=64, max_model_len=128)
+        engine = Engine(runner, block_size=16, max_num_seqs=64, max_num_batched_tokens=budget, max_model_len=128)
+        answers: dict[str, list[Any]] = {request.request_id: [] for request in requests}
+        for request in requests:
+            engine.add(request)
+        while engine.has_work:
+            for delta in engine.step().deltas:
+                answers[delta.request_id].append(_answer(delta))
+        assert engine.check_integrity() == {"free": blocks, "held": 0, "total": blocks}
+        cache.close()
+        return answers, engine.stats().num_preemptions
+
+
+def _answer(delta: RequestDelta) -> Any:
+    return delta.token_ids, delta.logprobs, delta.prompt_logprobs, delta.finish_reason, delta.error
+
+
+def assert_each_as_alone(runs: Runs, requests: list[Request]) -> None:
+    together, preemptions = runs.run(requests, BLOCKS_FOR_FEWER_THAN_8, budget=100)
+    assert preemptions > 0
+    for request in requests:
+        alone = runs.run([request])[0][request.request_id]
+        assert alone[-1][3] == "length"
+        assert together[request.request_id] == alone, request
+
+
+@pytest.mark.parametrize(("dtype", "isa"), [(ml_dtypes.bfloat16, "auto"), (np.float32, "generic")])
+def test_200_requests_through_a_pool_too_small_for_8(dtype: Any, isa: str) -> None:
+    checkpoint, ops = tiny_checkpoint(tiny_config(), seed=11), CpuOps(2, isa)
+    model = build_model(read_model_config(checkpoint), Weights(checkpoint, np.dtype(dtype), ops), ops)
+    assert_each_as_alone(Runs(model, ops, dtype), mixed_requests(200, 160))
+
+
+@pytest.mark.nightly
+def test_200_requests_to_smollm2(smollm2: Path) -> None:
+    ops = CpuOps()
+    model = load_model(smollm2, ops, ml_dtypes.bfloat16)
+    assert_each_as_alone(Runs(model, ops, ml_dtypes.bfloat16), mixed_requests(200, model.config.vocab_size))
