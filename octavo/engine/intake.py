@@ -11,7 +11,7 @@ import logging
 import random
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -24,8 +24,7 @@ from octavo.engine.request import Request
 from octavo.errors import ConfigError, LoadError, ValidationError
 from octavo.models.config import ModelConfig, read_model_config
 from octavo.sampling.params import SamplingParams
-from octavo.text.chat_template import ChatTemplate, Message, check_template_variables
-from octavo.text.messages import normalize_messages
+from octavo.text.chat_template import ChatTemplate
 from octavo.text.tokenizer import Tokenizer, load_tokenizer
 from octavo.weights.checkpoint import Checkpoint
 from octavo.weights.loader import open_checkpoint
@@ -56,40 +55,6 @@ class Intake:
     def __post_init__(self) -> None:
         self._seeds = random.Random(self.seed)
         self._lock = threading.Lock()
-
-    def render_chat(
-        self,
-        messages: Sequence[Any],
-        *,
-        tools: Sequence[Any] | None = None,
-        documents: Sequence[Any] | None = None,
-        add_generation_prompt: bool = True,
-        continue_final_message: bool = False,
-        chat_template: str | None = None,
-        template_variables: Mapping[str, Any] | None = None,
-    ) -> str:
-        """The prompt text of an OpenAI conversation, to be tokenized with `add_special_tokens=False`. `chat_template`
-        replaces the model's; `template_variables` is `chat_template_kwargs`. ValidationError as `normalize_messages` and
-        `ChatTemplate.render` say."""
-        template = self.chat_template
-        if chat_template is not None:
-            template = ChatTemplate(chat_template, self.tokenizer.special_tokens if self.tokenizer else {})
-        if template is None:
-            raise ValidationError(
-                "The model has no chat template: use /v1/completions, or start the server with --chat-template"
-            )
-        if not messages:
-            return template.render([])
-        normal: list[Message] = normalize_messages(messages, template)
-        variables = dict(template_variables or {})
-        check_template_variables(variables)
-        fixed = {"add_generation_prompt", "continue_final_message"}.intersection(variables)
-        if fixed:
-            names = ", ".join(sorted(fixed))
-            raise ValidationError(
-                f"chat_template_kwargs cannot hold {names}: set it in the request itself", parameter="chat_template_kwargs"
-            )
-        return template.render(normal, tools, documents, add_generation_prompt, continue_final_message, **variables)
 
     def request(
         self,

@@ -15,8 +15,20 @@ if TYPE_CHECKING:
 Message = dict[str, Any]
 
 _CONTINUE_HERE = "\ue000octavo-continue\ue001 "
-_RESERVED = frozenset({"chat_template", "tokenize", "conversation", "messages", "tools", "documents", "self"})
-_FAILURES = (TypeError, ValueError, LookupError, AttributeError, ArithmeticError, RecursionError)
+_RESERVED = frozenset(
+    {
+        "add_generation_prompt",
+        "chat_template",
+        "continue_final_message",
+        "conversation",
+        "documents",
+        "messages",
+        "tokenize",
+        "tools",
+    }
+)
+# What an expression of a template may raise, beside jinja2's own errors.
+_FAILURES = (TypeError, ValueError, LookupError, AttributeError, ArithmeticError, RecursionError, NotImplementedError)
 
 
 class ChatTemplate:
@@ -34,6 +46,7 @@ class ChatTemplate:
     def render(
         self,
         messages: Sequence[Message],
+        /,
         tools: Sequence[Any] | None = None,
         documents: Sequence[Any] | None = None,
         add_generation_prompt: bool = True,
@@ -123,12 +136,11 @@ class ChatTemplate:
 
 
 def check_template_variables(names: Mapping[str, Any]) -> None:
-    """ValidationError for `chat_template_kwargs` that would replace the conversation or the server's template."""
+    """ValidationError for `chat_template_kwargs` that would replace the conversation, the server's template or what fields
+    of the request say."""
     reserved = sorted(_RESERVED.intersection(names))
     if reserved:
-        raise ValidationError(
-            f"chat_template_kwargs cannot hold {', '.join(reserved)}", parameter="chat_template_kwargs", value=reserved
-        )
+        raise ValidationError(f"chat_template_kwargs cannot hold {', '.join(reserved)}", parameter="chat_template_kwargs")
 
 
 def _compile(source: str) -> Template:

@@ -37,11 +37,12 @@ class Tokenizer:
         added = backend.get_added_tokens_decoder()
         self.added_ids: frozenset[int] = frozenset(added)
         self.special_ids: frozenset[int] = frozenset(id for id, token in added.items() if token.special)
-        self.vocab_size = max(backend.get_vocab_size(with_added_tokens=True), max(added, default=-1) + 1)
         self.bos_token_id = self._id_of("bos_token")
         self.eos_token_id = self._id_of("eos_token")
         own = () if self.eos_token_id is None else (self.eos_token_id,)
         self.eos_token_ids: tuple[int, ...] = tuple(dict.fromkeys([*own, *eos_token_ids]))
+        bos = self.bos_token_id
+        self._adds_bos = bos is not None and backend.encode("").ids[:1] == [bos]
         self._pieces: dict[int, bytes] = {}
 
     def _id_of(self, name: str) -> int | None:
@@ -60,6 +61,11 @@ class Tokenizer:
         return read_decoder(None if decoder is None else decoder.__getstate__())
 
     @cached_property
+    def vocab_size(self) -> int:
+        """The largest id, of the added tokens too, plus one. The model may have more rows (padding), or fewer."""
+        return max(self._backend.get_vocab(with_added_tokens=True).values(), default=-1) + 1
+
+    @cached_property
     def max_chars_per_token(self) -> int:
         """Length of the longest token string: n tokens never hold more than n times as many characters."""
         return max(map(len, self._backend.get_vocab(with_added_tokens=True)), default=1)
@@ -74,8 +80,7 @@ class Tokenizer:
             ids: list[int] = self._backend.encode(text, add_special_tokens=add_special_tokens).ids
         except TypeError:
             raise ValidationError(_surrogate_message(text), parameter="prompt") from None
-        bos = self.bos_token_id
-        if add_special_tokens and bos is not None and ids[:2] == [bos, bos]:
+        if add_special_tokens and self._adds_bos and ids[1:2] == [self.bos_token_id]:
             del ids[0]
         return ids
 
@@ -86,15 +91,14 @@ class Tokenizer:
 
     def token_text(self, token_id: int) -> str:
         """The token as the vocabulary spells it ("Ġworld"); "" for an id that stands for nothing."""
-        text = self._backend.id_to_token(token_id) if 0 <= token_id < self.vocab_size else None
-        return text or ""
+        return (self._backend.id_to_token(token_id) or "") if 0 <= token_id < 2**32 else ""
 
     def token_bytes(self, token_id: int) -> bytes:
         """The bytes that the token adds to a text (b" world"); perhaps only a part of a character."""
         piece = self._pieces.get(token_id)
         if piece is None:
             piece = self.pieces.piece(self.token_text(token_id))
-            if 0 <= token_id < self.vocab_size:
+            if piece:
                 self._pieces[token_id] = piece
         return piece
 
