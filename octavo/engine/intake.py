@@ -11,20 +11,22 @@ import logging
 import random
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
+from octavo.cache.plan import resolve_limits
 from octavo.config import EngineConfig
 from octavo.engine import request_checks as checks
 from octavo.engine.request import Request
 from octavo.errors import ConfigError, LoadError, ValidationError
 from octavo.models.config import ModelConfig, read_model_config
 from octavo.sampling.params import SamplingParams
-from octavo.text.chat_template import ChatTemplate
+from octavo.text.chat_template import ChatTemplate, check_template_variables
+from octavo.text.messages import normalize_messages
 from octavo.text.tokenizer import Tokenizer, load_tokenizer
 from octavo.weights.checkpoint import Checkpoint
 from octavo.weights.loader import open_checkpoint
@@ -55,6 +57,38 @@ class Intake:
     def __post_init__(self) -> None:
         self._seeds = random.Random(self.seed)
         self._lock = threading.Lock()
+
+    def render_chat(
+        self,
+        messages: Sequence[Any],
+        *,
+        tools: Sequence[Any] | None = None,
+        documents: Sequence[Any] | None = None,
+        add_generation_prompt: bool = True,
+        continue_final_message: bool = False,
+        chat_template: str | None = None,
+        template_variables: Mapping[str, Any] | None = None,
+    ) -> str:
+        """The prompt text of an OpenAI conversation, to be tokenized with `add_special_tokens=False`. `chat_template`
+        replaces the model's; `template_variables` is `chat_template_kwargs`. ValidationError as `normalize_messages` and
+        `ChatTemplate.render` say."""
+        template = self.chat_template
+        if chat_template is not None:
+            template = ChatTemplate(chat_template, self.tokenizer.special_tokens if self.tokenizer else {})
+        if template is None:
+            raise ValidationError(
+                "The model has no chat template: use /v1/completions, or start the server with --chat-template"
+            )
+        variables = dict(template_variables or {})
+        check_template_variables(variables)
+        return template.render(
+            normalize_messages(messages, template),
+            tools,
+            documents,
+            add_generation_prompt,
+            continue_final_message,
+            **variables,
+        )
 
     def request(
         self,
@@ -134,7 +168,7 @@ def open_intake(config: EngineConfig, path: Path) -> Intake:
     own = () if tokenizer is None else tokenizer.eos_token_ids
     return Intake(
         model_config=model_config,
-        max_model_len=effective_max_model_len(config, model_config),
+        max_model_len=resolve_limits(config, model_config).max_model_len,
         tokenizer=tokenizer,
         chat_template=_open_chat_template(config, tokenizer),
         eos_token_ids=tuple(dict.fromkeys([*own, *model_config.eos_token_ids])),
@@ -142,16 +176,6 @@ def open_intake(config: EngineConfig, path: Path) -> Intake:
         max_logprobs=config.max_logprobs,
         seed=config.seed,
     )
-
-
-def effective_max_model_len(config: EngineConfig, model_config: ModelConfig) -> int:
-    """`--max-model-len`, or all that the model can. ConfigError names both numbers where more is asked."""
-    longest = model_config.max_position_embeddings
-    if config.max_model_len is not None and config.max_model_len > longest:
-        raise ConfigError(
-            f"--max-model-len {config.max_model_len} is more than the model can: its max_position_embeddings is {longest}"
-        )
-    return config.max_model_len or longest
 
 
 def _open_tokenizer(config: EngineConfig, checkpoint: Checkpoint) -> Tokenizer:

@@ -23,6 +23,7 @@ _RESERVED = frozenset(
         "conversation",
         "documents",
         "messages",
+        "self",
         "tokenize",
         "tools",
     }

@@ -8,12 +8,13 @@ import json
 from pathlib import Path
 from typing import Any
 
-from tests.golden.prompts import CHATS, TEXTS
-
 FILE = Path(__file__).with_name("text.json")
 
-HARD_TEXTS = [
+TEXTS = [
     "Hello world",
+    "Water boils at a lower temperature on a mountain, doesn't it?",
+    "def area(radius):\n    return 3.14159 * radius ** 2\n",
+    "SELECT name, COUNT(*) FROM orders WHERE year >= 2019;",
     "Gr\u00fc\u00dfe an Jos\u00e9 \u2014 4 20 \U0001f642",
     "  two  spaces\n\n\n   three\t\ttabs \r\n",
     "<|im_start|>user\nhi<|im_end|>",
@@ -28,8 +29,8 @@ HARD_TEXTS = [
 
 _ANSWER = {"role": "assistant", "content": "Of course.\n"}
 CONVERSATIONS: list[list[dict[str, Any]]] = [
-    *([{"role": "user", "content": text}] for text in CHATS[:4]),
     [{"role": "user", "content": "Say hi"}],
+    [{"role": "user", "content": "What is the capital of France?"}],
     [{"role": "system", "content": "Answer in one word."}, {"role": "user", "content": "  padded  "}],
     [
         {"role": "user", "content": "{{ 7 * 7 }} <b>&amp;</b> {% raw %}"},
@@ -63,7 +64,7 @@ def reference_tokenizer(file: Path) -> Any:
 def derive() -> dict[str, Any]:
     """Everything that text.json holds."""
     tokenizer = reference_tokenizer(model_file())
-    texts = [{"text": text, "ids": tokenizer(text)["input_ids"]} for text in [*HARD_TEXTS, *TEXTS]]
+    texts = [{"text": text, "ids": tokenizer(text)["input_ids"]} for text in TEXTS]
     chats = []
     for messages in CONVERSATIONS:
         for options in ({"add_generation_prompt": True}, {"add_generation_prompt": False}):

@@ -157,11 +157,11 @@ def test_continue_final_message() -> None:
         render("fixed", messages, **options)
 
 
-@pytest.mark.parametrize("name", ["chat_template", "tokenize", "messages", "tools", "add_generation_prompt"])
+@pytest.mark.parametrize("name", ["chat_template", "tokenize", "messages", "tools", "self", "add_generation_prompt"])
 def test_reserved_names_are_refused(name: str) -> None:  # C146
     with pytest.raises(ValidationError, match=f"chat_template_kwargs cannot hold {name}"):
         check_template_variables({name: 1, "enable_thinking": True})
-    check_template_variables({"enable_thinking": True, "self": 1})
+    check_template_variables({"enable_thinking": True})
     with pytest.raises(ValidationError, match="cannot hold tokenize"):
         render("x", tokenize=False)
 

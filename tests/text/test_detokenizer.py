@@ -46,7 +46,7 @@ def continuation(before: bytes, after: bytes, *, each_byte: bool) -> str:
     text, whole = (lossy(data, each_byte=each_byte) for data in (before, before + after))
     if whole.startswith(text):
         return whole[len(text) :]
-    cut = max(n for n in range(1, 4) if before[-n] & 0xC0 != 0x80)
+    cut = next(n for n in range(1, len(before) + 1) if before[-n] & 0xC0 != 0x80)  # from the last byte that starts one
     return whole[len(lossy(before[:-cut], each_byte=each_byte)) :]
 
 
@@ -64,7 +64,7 @@ def test_smollm2_pieces_are_the_whole_text(smol: Tokenizer, ids: list[int]) -> N
 
 
 @pytest.mark.nightly
-@given(ids=st.lists(st.integers(0, 49_151), min_size=50, max_size=300), prompt=st.lists(st.integers(0, 49_151), max_size=50))
+@given(ids=st.lists(st.integers(0, 49_151), max_size=100), prompt=st.lists(st.integers(0, 49_151), max_size=50))
 def test_smollm2_pieces_after_a_prompt(smol: Tokenizer, ids: list[int], prompt: list[int]) -> None:
     before, after = (b"".join(smol.token_bytes(id) for id in part if id not in smol.special_ids) for part in (prompt, ids))
     assert "".join(deltas(smol, ids, prompt)) == continuation(before, after, each_byte=False)
