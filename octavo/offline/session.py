@@ -13,6 +13,7 @@ from octavo.engine.request import Request
 from octavo.errors import RequestError, UnavailableError, ValidationError
 from octavo.offline.collector import RequestCollector
 from octavo.offline.interrupts import interrupt_held_back
+from octavo.offline.memory import release_freed_memory
 from octavo.offline.prompts import Prompt
 from octavo.sampling.params import SamplingParams
 
@@ -89,6 +90,7 @@ class Session:
         """Give back the engine's memory and everything known of the model. Idempotent."""
         self._intake = None
         self._client.close()
+        release_freed_memory()
 
     def _step(self, waiting: Sequence[RequestCollector]) -> None:
         with self._stepping, interrupt_held_back():
