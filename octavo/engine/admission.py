@@ -10,16 +10,18 @@ def check_can_run(request: Request, *, num_blocks: int, block_size: int, max_mod
     """ValidationError with the arithmetic if one sequence of the request could need more blocks than the cache has, or if
     its prompt is empty or leaves no room for a token of output.
 
-    The last token of a sequence is never written to the cache, since nothing follows that would attend to it.
+    The last token of a sequence is never written to the cache, since nothing follows that would attend to it. So a prompt
+    that fills the context can be scored (prompt_logprobs): its one output token is sampled and needs no place.
     """
     prompt = len(request.prompt_token_ids)
     output = request.params.max_tokens
-    if not 0 < prompt < max_model_len:
+    most = max_model_len if request.params.prompt_logprobs is not None else max_model_len - 1
+    if not 0 < prompt <= most:
         raise ValidationError(
-            f"The prompt must have 1 to {max_model_len - 1} tokens, got {prompt}.", parameter="input_tokens", value=prompt
+            f"The prompt must have 1 to {most} tokens, got {prompt}.", parameter="input_tokens", value=prompt
         )
     longest = max_model_len if output is None else min(prompt + output, max_model_len)
-    needed = -(-(longest - 1) // block_size)
+    needed = -(-max(prompt, longest - 1) // block_size)
     if needed <= num_blocks:
         return
     fits = num_blocks * block_size + 1 - prompt

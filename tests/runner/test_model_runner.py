@@ -136,6 +136,17 @@ def test_prompt_logprobs_whatever_the_chunks(budget: int) -> None:
     assert deltas["most/1"][0].prompt_logprobs is None
 
 
+@pytest.mark.parametrize("budget", [2048, 33])
+def test_a_prompt_that_fills_the_context_can_be_scored(budget: int) -> None:
+    """Its one output token is sampled, and needs no place behind it."""
+    full = make_request("full", prompt_of(128, 5), 1, prompt_logprobs=2)
+    deltas = run(make_runner(), [full, make_request("short", prompt_of(10), 4)], budget)
+    assert_scores(deltas["full/0"][0].prompt_logprobs, prompt_of(128, 5), 2)
+    assert ids(deltas["full/0"]) == greedy(prompt_of(128, 5), 1)
+    assert deltas["full/0"][-1].finish_reason == "length"
+    assert ids(deltas["short/0"]) == greedy(prompt_of(10), 4)
+
+
 def test_prompt_logprobs_survive_a_preemption_between_chunks() -> None:
     requests = [make_request("old", prompt_of(30), 40), make_request("new", prompt_of(60, 1), 4, prompt_logprobs=2)]
     deltas = run(make_runner(num_blocks=7), requests, budget=9)
