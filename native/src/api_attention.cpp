@@ -88,11 +88,6 @@ struct Call {
   }
 };
 
-int64_t splits_of(const AttentionTask& task) {
-  const int64_t last = task.first_position + (task.last_row - 1) / task.group;
-  return last / kSplitTokens + 1;
-}
-
 // A tile of query rows over all of its keys, or one split of a tile whose splits are spread over threads.
 struct Item {
   int32_t sequence, kv_head;
@@ -106,15 +101,15 @@ class WorkList {
  public:
   explicit WorkList(const Call& call) : call_(call) {
     int64_t keys = 0;
-    for_tiles([&](int64_t, int64_t, int64_t, const AttentionTask& task) { keys += splits_of(task); });
+    for_tiles([&](int64_t, int64_t, int64_t, const AttentionTask& task) { keys += task.splits(); });
     const int64_t threads = call.context.threads;
     const int64_t fair = threads == 1 ? INT64_MAX : std::max<int64_t>(1, keys / (4 * threads));
     for_tiles([&](int64_t sequence, int64_t kv_head, int64_t row, const AttentionTask& task) {
-      const int64_t splits = splits_of(task);
+      const int64_t splits = task.splits();
       if (splits > fair) spread(sequence, kv_head, row, splits);
     });
     for_tiles([&](int64_t sequence, int64_t kv_head, int64_t row, const AttentionTask& task) {
-      if (splits_of(task) <= fair) items_.push_back({static_cast<int32_t>(sequence), static_cast<int32_t>(kv_head), row, -1, -1});
+      if (task.splits() <= fair) items_.push_back({static_cast<int32_t>(sequence), static_cast<int32_t>(kv_head), row, -1, -1});
     });
   }
 
@@ -125,21 +120,21 @@ class WorkList {
     const int64_t scratch_bytes = ceil_div(attention_scratch_bytes(shape), 4096) * 4096;
     const int threads = items_.size() > 1 ? context.threads : 1;
     char* scratch = static_cast<char*>(context.attention.reserve(static_cast<size_t>(scratch_bytes * threads)));
-    const int64_t partial_floats = kAttentionRows * partial_width(shape);
-    float* partials = static_cast<float*>(context.partials.reserve(static_cast<size_t>(partial_count_ * partial_floats + 1) * 4));
+    const int64_t floats = partial_floats(shape);
+    float* partials = static_cast<float*>(context.partials.reserve(static_cast<size_t>(partial_count_ * floats + 1) * sizeof(float)));
     std::vector<std::atomic<int32_t>> done(shared_.size());
     pool::parallel(threads, static_cast<int64_t>(items_.size()), [&](int64_t index, int worker) {
       const Item& item = items_[index];
       const AttentionTask task = call_.task(item.sequence, item.kv_head, item.first_row);
       void* own = scratch + worker * scratch_bytes;
       if (item.split < 0) {
-        kernels.attend(task, 0, splits_of(task), own, nullptr);
+        kernels.attend(task, own);
         return;
       }
       const Shared& shared = shared_[item.shared];
-      float* first = partials + shared.first_partial * partial_floats;
-      kernels.attend(task, item.split, item.split + 1, own, first + item.split * partial_floats);
-      if (done[item.shared].fetch_add(1) + 1 == shared.splits) kernels.merge(task, shared.splits, own, first);
+      float* first = partials + shared.first_partial * floats;
+      kernels.attend_split(task, item.split, own, first + item.split * floats);
+      if (done[item.shared].fetch_add(1) + 1 == shared.splits) kernels.merge(task, own, first);
     });
   }
 

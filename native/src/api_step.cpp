@@ -10,6 +10,7 @@ namespace {
 constexpr int64_t kRowsPerPass = 512;    // packed activations of a pass stay in the shared cache
 constexpr int64_t kRowsPerItem = 96;     // and those of an item in a core's own
 constexpr int64_t kItemsPerThread = 4;   // enough for an even end, few enough to stream long runs of weights
+constexpr int64_t kItemBytes = 1 << 19;  // of weights, at most
 constexpr int64_t kSmallProduct = 1 << 15;  // multiply-adds below which waking threads costs more than it brings
 
 struct Product {
@@ -31,7 +32,8 @@ struct Product {
     const int64_t blocks_per_item = std::max<int64_t>(1, kRowsPerItem / kernels.max_rows);
     const int64_t row_items = ceil_div(task.blocks, blocks_per_item);
     const int64_t panels_per_item =
-        task.blocks > blocks_per_item ? 1 : std::max<int64_t>(1, weight.panels / (kItemsPerThread * threads));
+        row_items > 1 ? 1
+                      : std::max<int64_t>(1, std::min(weight.panels / (kItemsPerThread * threads), kItemBytes / weight.view.panel_bytes));
     const int64_t panel_items = ceil_div(weight.panels, panels_per_item);
     pool::parallel(threads, panel_items * row_items, [&](int64_t item, int) {
       const int64_t panel = item / row_items * panels_per_item;

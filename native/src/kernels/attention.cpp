@@ -13,85 +13,84 @@ namespace octavo::OCTAVO_ISA {
 namespace {
 
 constexpr int64_t kStepTokens = kTileTokens * kTilesPerStep;
-constexpr float kNone = -INFINITY;
-static_assert(kTileTokens == kLanes && kSplitTokens % kStepTokens == 0);
+constexpr float kNone = -INFINITY;  // the maximum of no keys
+static_assert(kTileTokens == kLanes && kSplitTokens % kStepTokens == 0 && kAttentionRows <= 2 * kLanes);
 
-// One accumulator per query row: maximum, sum of exponentials, weighted values.
+// What is kept of the keys seen so far, for each query row.
 struct Rows {
-  float* data;
-  int64_t width;  // partial_width
+  float* maxima;  // [32]
+  float* totals;  // [rows][16]: sums of exponentials, lane by lane
+  float* values;  // [rows][value_columns]: V weighted by the exponentials
 
-  float& maximum(int64_t row) const { return data[row * width]; }
-  float& total(int64_t row) const { return data[row * width + 1]; }
-  float* values(int64_t row) const { return data + row * width + kPartialHeader; }
+  explicit Rows(float* data) : maxima(data), totals(data + 32), values(data + 32 + kAttentionRows * kLanes) {}
 };
 
-INLINE float exp_of(float x) {
-  alignas(64) float lane[kLanes];
-  store(lane, exp(set(x)));
-  return lane[0];
-}
+template <int kCount>
+struct Count {
+  static constexpr int value = kCount;
+};
 
 template <class Format>
 class Attention {
   using Element = typename Format::Element;
   using Scalar = typename Format::Scalar;
   static constexpr int64_t kDepth = Format::depth;
+  static constexpr int64_t kStepScalars = kStepTokens * sizeof(float) / sizeof(Scalar);  // from row to row of scores_
 
  public:
-  Attention(const AttentionTask& task, void* scratch) : task_(task), shape_(*task.shape) {
-    rows_ = task.last_row - task.first_row;
-    width_ = partial_width(shape_);
-    char* next = static_cast<char*>(scratch);
-    auto take = [&next](int64_t bytes) {
-      char* piece = next;
-      next += (bytes + 63) / 64 * 64;
-      return piece;
-    };
-    running_ = {reinterpret_cast<float*>(take(4 * kAttentionRows * width_)), width_};
-    total_ = {reinterpret_cast<float*>(take(4 * kAttentionRows * width_)), width_};
-    scores_ = reinterpret_cast<float*>(take(4 * kAttentionRows * kStepTokens));
-    queries_ = reinterpret_cast<Scalar*>(take(4 * kAttentionRows * (shape_.key_rows + 1)));
-    last_values_ = reinterpret_cast<Element*>(take(4 * kTileTokens * shape_.value_columns));
-  }
+  Attention(const AttentionTask& task, void* scratch)
+      : task_(task),
+        shape_(*task.shape),
+        rows_(task.rows()),
+        columns_(shape_.value_columns),
+        last_position_(task.position(rows_ - 1)),
+        tiles_per_block_(static_cast<uint32_t>(shape_.block_size / kTileTokens)),
+        part_(static_cast<float*>(scratch)),
+        total_(static_cast<float*>(scratch) + partial_floats(shape_)),
+        scores_(static_cast<float*>(scratch) + 2 * partial_floats(shape_)),
+        queries_(reinterpret_cast<Scalar*>(scores_ + kAttentionRows * kStepTokens)),
+        last_values_(reinterpret_cast<Element*>(queries_ + kAttentionRows * shape_.key_rows)) {}
 
-  void attend(int64_t first_split, int64_t last_split, float* partial) {
+  void attend() {
     load_queries();
-    clear(total_);
-    for (int64_t split = first_split; split < last_split; ++split) {
-      current_ = partial != nullptr ? Rows{partial, width_} : running_;
-      clear(current_);
-      const int64_t end = (split + 1) * kSplitTokens;
-      for (int64_t key = split * kSplitTokens; key < end && key <= last_position(); key += kStepTokens) step(key);
-      if (partial == nullptr) merge_into_total(current_);
+    const int64_t splits = task_.splits();
+    if (splits == 1) {
+      walk_split(0, part_);
+      finish(part_);
+      return;
     }
-    if (partial == nullptr) finish();
+    clear(total_);
+    for (int64_t split = 0; split < splits; ++split) {
+      walk_split(split, part_);
+      merge_into_total(part_);
+    }
+    finish(total_);
   }
 
-  void merge(int64_t splits, const float* partials) {
+  void attend_split(int64_t split, float* partial) {
+    load_queries();
+    walk_split(split, Rows(partial));
+  }
+
+  void merge(float* partials) {
     clear(total_);
-    for (int64_t split = 0; split < splits; ++split)
-      merge_into_total({const_cast<float*>(partials) + split * kAttentionRows * width_, width_});
-    finish();
+    for (int64_t split = 0; split < task_.splits(); ++split) merge_into_total(Rows(partials + split * partial_floats(shape_)));
+    finish(total_);
   }
 
  private:
-  int64_t position(int64_t row) const { return task_.first_position + (task_.first_row + row) / task_.group; }
-  int64_t last_position() const { return position(rows_ - 1); }
-
-  const char* tile(int64_t token) const {
-    const int64_t block = task_.table[token / shape_.block_size];
-    const int64_t inside = token % shape_.block_size / kTileTokens;
-    const int64_t tiles = shape_.block_size / kTileTokens;
-    return task_.layer + ((block * shape_.kv_heads + task_.kv_head) * tiles + inside) * shape_.tile_bytes;
+  const Element* tile(int64_t token) const {
+    const auto index = static_cast<uint32_t>(token / kTileTokens);
+    const uint32_t entry = index / tiles_per_block_;
+    const int64_t head = static_cast<int64_t>(task_.table[entry]) * shape_.kv_heads + task_.kv_head;
+    return reinterpret_cast<const Element*>(task_.layer +
+                                            (head * tiles_per_block_ + (index - entry * tiles_per_block_)) * shape_.tile_bytes);
   }
 
   void clear(Rows rows) const {
-    for (int64_t r = 0; r < rows_; ++r) {
-      rows.maximum(r) = kNone;
-      rows.total(r) = 0;
-      for (int64_t c = 0; c < shape_.value_columns; c += kLanes) store(rows.values(r) + c, set(0.0f));
-    }
+    for (int64_t i = 0; i < 2 * kLanes; ++i) rows.maxima[i] = kNone;
+    std::memset(rows.totals, 0, rows_ * kLanes * sizeof(float));
+    std::memset(rows.values, 0, rows_ * columns_ * sizeof(float));
   }
 
   // Scaled and rounded as the format wants them, [row][key_rows / depth].
@@ -102,46 +101,59 @@ class Attention {
       const int64_t row = task_.first_row + r;
       const float* q = task_.q + row / task_.group * task_.q_stride + (task_.kv_head * task_.group + row % task_.group) * size;
       Scalar* target = queries_ + r * (shape_.key_rows / kDepth);
-      for (int64_t i = 0; i < size; i += kLanes) {
-        const int64_t count = size - i < kLanes ? size - i : kLanes;
-        alignas(64) Scalar some[kLanes];
-        Format::put_steps(some, multiply(count == kLanes ? load(q + i) : load_some(q + i, count), scale));
-        for (int64_t s = 0; s < (count + kDepth - 1) / kDepth; ++s) target[i / kDepth + s] = some[s];
+      int64_t i = 0;
+      for (; i + kLanes <= size; i += kLanes) Format::put_steps(target + i / kDepth, multiply(load(q + i), scale));
+      if (i < size) {
+        Scalar some[kLanes];
+        Format::put_steps(some, multiply(load_some(q + i, size - i), scale));
+        std::memcpy(target + i / kDepth, some, (size - i + kDepth - 1) / kDepth * sizeof(Scalar));
       }
     }
   }
 
+  void walk_split(int64_t split, Rows rows) {
+    clear(rows);
+    const int64_t end = (split + 1) * kSplitTokens;
+    for (int64_t key = split * kSplitTokens; key < end && key <= last_position_; key += kStepTokens) step(key, rows);
+  }
+
   // Keys [key, key + 64): scores, softmax update, values.
-  void step(int64_t key) {
-    const int64_t left = last_position() + 1 - key;
+  void step(int64_t key, Rows rows) {
+    const int64_t left = last_position_ + 1 - key;
     const int64_t tiles = left < kStepTokens ? (left + kTileTokens - 1) / kTileTokens : kTilesPerStep;
     const Element* keys[kTilesPerStep];
     const Element* values[kTilesPerStep];
-    for (int64_t t = 0; t < kTilesPerStep; ++t) {
-      const char* data = tile(key + (t < tiles ? t : 0) * kTileTokens);  // the scores of missing tiles are masked
-      keys[t] = reinterpret_cast<const Element*>(data);
-      values[t] = reinterpret_cast<const Element*>(data + shape_.key_bytes);
+    for (int64_t t = 0; t < tiles; ++t) {
+      keys[t] = tile(key + t * kTileTokens);
+      values[t] = keys[t] + shape_.key_rows * kTileTokens;
     }
-    for_row_blocks([&](auto count, int64_t row) { score<decltype(count)::value>(row, keys); });
-    softmax(key);
+    for (int64_t t = tiles; t < kTilesPerStep; ++t) keys[t] = keys[0];  // their scores will be masked
+    prefetch_step(key + kStepTokens);
+    for_row_blocks([&](auto count, int64_t row) __attribute__((always_inline)) { score<decltype(count)::value>(row, keys); });
+    softmax(key, rows);
     const int64_t present = task_.length - key - (tiles - 1) * kTileTokens;
     if (present < kTileTokens) values[tiles - 1] = without_stale_tokens(values[tiles - 1], present);
-    for_row_blocks([&](auto count, int64_t row) { weigh<decltype(count)::value>(row, values, tiles); });
+    for_row_blocks([&](auto count, int64_t row)
+                       __attribute__((always_inline)) { weigh<decltype(count)::value>(row, values, tiles, rows); });
   }
 
-  template <int kCount>
-  struct Count {
-    static constexpr int value = kCount;
-  };
+  // The first line of every tile, after which the processor's own prefetcher follows. (Fetching more is slower.)
+  INLINE_MEMBER void prefetch_step(int64_t key) const {
+    for (int64_t token = key; token < key + kStepTokens && token <= last_position_; token += kTileTokens) {
+      const char* keys = reinterpret_cast<const char*>(tile(token));
+      __builtin_prefetch(keys);
+      __builtin_prefetch(keys + shape_.key_bytes);
+    }
+  }
 
   template <class Function>
-  void for_row_blocks(Function function) const {
+  INLINE_MEMBER void for_row_blocks(Function function) const {
     int64_t row = 0;
     for (; row + kAttentionBlockRows <= rows_; row += kAttentionBlockRows) function(Count<kAttentionBlockRows>{}, row);
     rest<kAttentionBlockRows - 1>(rows_ - row, row, function);
   }
   template <int kCount, class Function>
-  static void rest(int64_t left, int64_t row, Function function) {
+  INLINE_MEMBER static void rest(int64_t left, int64_t row, Function& function) {
     if constexpr (kCount > 0) {
       if (left == kCount) function(Count<kCount>{}, row);
       else rest<kCount - 1>(left, row, function);
@@ -153,83 +165,100 @@ class Attention {
     const int64_t steps = shape_.key_rows / kDepth;
     const Scalar* q = queries_ + row * steps;
     for (int64_t t = 0; t < kTilesPerStep; t += kAttentionVectors) {
-      Floats sum[kCount][kAttentionVectors];
+      Floats sums[kCount][kAttentionVectors];
       UNROLL for (int r = 0; r < kCount; ++r)
-        UNROLL for (int v = 0; v < kAttentionVectors; ++v) sum[r][v] = set(0.0f);
+        UNROLL for (int v = 0; v < kAttentionVectors; ++v) sums[r][v] = set(0.0f);
       const Element* k[kAttentionVectors];
       UNROLL for (int v = 0; v < kAttentionVectors; ++v) k[v] = keys[t + v];
       for (int64_t s = 0; s < steps; ++s) {
         typename Format::Vector b[kAttentionVectors];
         UNROLL for (int v = 0; v < kAttentionVectors; ++v) b[v] = Format::load_step(k[v] + s * kLanes * kDepth);
         UNROLL for (int r = 0; r < kCount; ++r)
-          UNROLL for (int v = 0; v < kAttentionVectors; ++v) Format::multiply_add(sum[r][v], q[r * steps + s], b[v]);
+          UNROLL for (int v = 0; v < kAttentionVectors; ++v) Format::multiply_add(sums[r][v], q[r * steps + s], b[v]);
       }
       UNROLL for (int r = 0; r < kCount; ++r)
-        UNROLL for (int v = 0; v < kAttentionVectors; ++v) store(scores_ + (row + r) * kStepTokens + (t + v) * kLanes, sum[r][v]);
+        UNROLL for (int v = 0; v < kAttentionVectors; ++v) store(scores_ + (row + r) * kStepTokens + (t + v) * kLanes, sums[r][v]);
     }
   }
 
-  // Scores become exponentials (in place, as the format's scalars); maximum, total and values are rescaled.
-  void softmax(int64_t key) {
-    alignas(64) static constexpr float kIndex[kLanes] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
-    const Floats index = load(kIndex);
+  Scalar* probabilities(int64_t row) const { return reinterpret_cast<Scalar*>(scores_) + row * kStepScalars; }
+
+  // Scores become exponentials (in place, as the format's scalars); maxima, totals and values are rescaled to them.
+  void softmax(int64_t key, Rows rows) {
+    alignas(64) float before[2 * kLanes], now[2 * kLanes], factor[2 * kLanes];
+    for (int i = 0; i < 2 * kLanes; i += kLanes) {
+      store(before + i, load(rows.maxima + i));
+      store(now + i, load(rows.maxima + i));
+    }
     for (int64_t r = 0; r < rows_; ++r) {
-      float* row = scores_ + r * kStepTokens;
-      const int64_t last = position(r) - key;  // the last key of this step that the row may see
-      if (last < 0) {
-        for (int64_t t = 0; t < kTilesPerStep; ++t) Format::put_steps(probabilities(r) + t * kLanes / kDepth, set(0.0f));
-        continue;
-      }
-      Floats score[kTilesPerStep];
-      UNROLL for (int t = 0; t < kTilesPerStep; ++t) {
-        const Floats limit = set(static_cast<float>(last < kStepTokens ? last - t * kLanes : kStepTokens));
-        score[t] = select_up_to(index, limit, load(row + t * kLanes), set(kNone));
-      }
-      const float here = largest(maximum(maximum(score[0], score[1]), maximum(score[2], score[3])));
-      const float before = current_.maximum(r);
-      const float now = before > here ? before : here;
-      if (now != before) rescale(r, exp_of(before - now));
-      current_.maximum(r) = now;
-      Floats weight[kTilesPerStep];
-      UNROLL for (int t = 0; t < kTilesPerStep; ++t) weight[t] = exp(subtract(score[t], set(now)));
-      current_.total(r) += sum(add(add(weight[0], weight[1]), add(weight[2], weight[3])));
-      UNROLL for (int t = 0; t < kTilesPerStep; ++t) Format::put_steps(probabilities(r) + t * kLanes / kDepth, weight[t]);
+      const float here = mask(r, task_.position(r) - key);
+      now[r] = before[r] > here ? before[r] : here;
+    }
+    for (int i = 0; i < 2 * kLanes; i += kLanes) {
+      store(rows.maxima + i, load(now + i));
+      store(factor + i, exp(subtract(load(before + i), load(now + i))));
+    }
+    for (int64_t r = 0; r < rows_; ++r) {
+      if (now[r] != before[r]) rescale(rows, r, factor[r]);
+      exponentiate(rows, r, now[r] == kNone ? 0.0f : now[r]);
     }
   }
 
-  Scalar* probabilities(int64_t row) const { return reinterpret_cast<Scalar*>(scores_ + row * kStepTokens); }
+  // Puts -inf in place of the scores after the row's `last` key of this step; gives the largest score.
+  INLINE_MEMBER float mask(int64_t row, int64_t last) {
+    alignas(64) static constexpr float kIndex[kLanes] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+    float* score = scores_ + row * kStepTokens;
+    Floats s[kTilesPerStep];
+    UNROLL for (int t = 0; t < kTilesPerStep; ++t) s[t] = load(score + t * kLanes);
+    if (last < kStepTokens - 1) {
+      UNROLL for (int t = 0; t < kTilesPerStep; ++t) {
+        s[t] = select_up_to(load(kIndex), set(static_cast<float>(last - t * kLanes)), s[t], set(kNone));
+        store(score + t * kLanes, s[t]);
+      }
+    }
+    return largest(maximum(maximum(s[0], s[1]), maximum(s[2], s[3])));
+  }
 
-  void rescale(int64_t row, float factor) {
-    current_.total(row) *= factor;
-    float* values = current_.values(row);
-    for (int64_t c = 0; c < shape_.value_columns; c += kLanes) store(values + c, multiply(load(values + c), set(factor)));
+  INLINE_MEMBER void exponentiate(Rows rows, int64_t row, float maximum) {
+    const float* score = scores_ + row * kStepTokens;
+    Floats weight[kTilesPerStep];
+    UNROLL for (int t = 0; t < kTilesPerStep; ++t) weight[t] = exp(subtract(load(score + t * kLanes), set(maximum)));
+    float* total = rows.totals + row * kLanes;
+    store(total, add(load(total), add(add(weight[0], weight[1]), add(weight[2], weight[3]))));
+    UNROLL for (int t = 0; t < kTilesPerStep; ++t) Format::put_steps(probabilities(row) + t * kLanes / kDepth, weight[t]);
+  }
+
+  void rescale(Rows rows, int64_t row, float factor) {
+    float* total = rows.totals + row * kLanes;
+    store(total, multiply(load(total), set(factor)));
+    float* values = rows.values + row * columns_;
+    for (int64_t c = 0; c < columns_; c += kLanes) store(values + c, multiply(load(values + c), set(factor)));
   }
 
   // A block's slots after the sequence's end may hold anything from an earlier use, and 0 * inf is NaN.
   const Element* without_stale_tokens(const Element* values, int64_t present) {
-    const int64_t columns = shape_.value_columns;
     const int64_t whole = present / kDepth * kDepth;
-    std::memset(last_values_, 0, kTileTokens * columns * sizeof(Element));
-    std::memcpy(last_values_, values, whole * columns * sizeof(Element));
+    std::memset(last_values_, 0, kTileTokens * columns_ * sizeof(Element));
+    std::memcpy(last_values_, values, whole * columns_ * sizeof(Element));
     if (whole < present)
-      for (int64_t i = whole * columns; i < (whole + kDepth) * columns; i += kDepth) last_values_[i] = values[i];
+      for (int64_t i = whole * columns_; i < (whole + kDepth) * columns_; i += kDepth) last_values_[i] = values[i];
     return last_values_;
   }
 
   template <int kCount>
-  void weigh(int64_t row, const Element* const* values, int64_t tiles) {
-    const int64_t columns = shape_.value_columns;
+  void weigh(int64_t row, const Element* const* values, int64_t tiles, Rows rows) {
     int64_t c = 0;
-    for (; c + kAttentionVectors * kLanes <= columns; c += kAttentionVectors * kLanes)
-      weigh_columns<kCount, kAttentionVectors>(row, values, tiles, c);
-    for (; c < columns; c += kLanes) weigh_columns<kCount, 1>(row, values, tiles, c);
+    for (; c + kAttentionVectors * kLanes <= columns_; c += kAttentionVectors * kLanes)
+      weigh_columns<kCount, kAttentionVectors>(row, values, tiles, rows, c);
+    for (; c < columns_; c += kLanes) weigh_columns<kCount, 1>(row, values, tiles, rows, c);
   }
 
   template <int kCount, int kVectors>
-  void weigh_columns(int64_t row, const Element* const* values, int64_t tiles, int64_t column) {
-    Floats sum[kCount][kVectors];
+  INLINE_MEMBER void weigh_columns(int64_t row, const Element* const* values, int64_t tiles, Rows rows, int64_t column) {
+    float* target = rows.values + row * columns_ + column;
+    Floats sums[kCount][kVectors];
     UNROLL for (int r = 0; r < kCount; ++r)
-      UNROLL for (int v = 0; v < kVectors; ++v) sum[r][v] = load(current_.values(row + r) + column + v * kLanes);
+      UNROLL for (int v = 0; v < kVectors; ++v) sums[r][v] = load(target + r * columns_ + v * kLanes);
     for (int64_t t = 0; t < tiles; ++t) {
       const Element* value = values[t] + column * kDepth;
       const Scalar* p = probabilities(row) + t * kTileTokens / kDepth;
@@ -237,38 +266,45 @@ class Attention {
         typename Format::Vector b[kVectors];
         UNROLL for (int v = 0; v < kVectors; ++v) b[v] = Format::load_step(value + v * kLanes * kDepth);
         UNROLL for (int r = 0; r < kCount; ++r)
-          UNROLL for (int v = 0; v < kVectors; ++v) Format::multiply_add(sum[r][v], p[r * kStepTokens + s], b[v]);
-        value += shape_.value_columns * kDepth;
+          UNROLL for (int v = 0; v < kVectors; ++v) Format::multiply_add(sums[r][v], p[r * kStepScalars + s], b[v]);
+        value += columns_ * kDepth;
       }
     }
     UNROLL for (int r = 0; r < kCount; ++r)
-      UNROLL for (int v = 0; v < kVectors; ++v) store(current_.values(row + r) + column + v * kLanes, sum[r][v]);
+      UNROLL for (int v = 0; v < kVectors; ++v) store(target + r * columns_ + v * kLanes, sums[r][v]);
   }
 
   // total = total and part, each rescaled to the larger maximum. A part without keys changes nothing.
   void merge_into_total(Rows part) {
+    alignas(64) float old_factor[2 * kLanes], new_factor[2 * kLanes];
+    alignas(64) float before[2 * kLanes];
+    for (int i = 0; i < 2 * kLanes; i += kLanes) {
+      const Floats old = load(total_.maxima + i), added = load(part.maxima + i);
+      const Floats now = maximum(old, added);
+      store(before + i, old);
+      store(old_factor + i, exp(subtract(old, now)));
+      store(new_factor + i, exp(subtract(added, now)));
+      store(total_.maxima + i, now);
+    }
     for (int64_t r = 0; r < rows_; ++r) {
-      if (part.maximum(r) == kNone && part.total(r) == 0) continue;
-      const float before = total_.maximum(r);
-      const float now = before > part.maximum(r) ? before : part.maximum(r);
-      const float old_factor = before == kNone ? 0.0f : exp_of(before - now);
-      const float new_factor = exp_of(part.maximum(r) - now);
-      total_.maximum(r) = now;
-      total_.total(r) = total_.total(r) * old_factor + part.total(r) * new_factor;
-      float* sums = total_.values(r);
-      for (int64_t c = 0; c < shape_.value_columns; c += kLanes)
-        store(sums + c, fma(load(part.values(r) + c), set(new_factor), multiply(load(sums + c), set(old_factor))));
+      if (part.maxima[r] == kNone) continue;
+      const Floats old = set(before[r] == kNone ? 0.0f : old_factor[r]), added = set(new_factor[r]);
+      float* totals = total_.totals + r * kLanes;
+      store(totals, fma(load(part.totals + r * kLanes), added, multiply(load(totals), old)));
+      float* values = total_.values + r * columns_;
+      for (int64_t c = 0; c < columns_; c += kLanes)
+        store(values + c, fma(load(part.values + r * columns_ + c), added, multiply(load(values + c), old)));
     }
   }
 
-  void finish() const {
+  void finish(Rows rows) const {
     const int64_t size = shape_.head_size;
     for (int64_t r = 0; r < rows_; ++r) {
       const int64_t row = task_.first_row + r;
       float* out = task_.out + row / task_.group * task_.out_stride + (task_.kv_head * task_.group + row % task_.group) * size;
-      const Floats total = set(total_.total(r));
+      const Floats total = set(sum(load(rows.totals + r * kLanes)));
       for (int64_t c = 0; c < size; c += kLanes) {
-        const Floats value = divide(load(total_.values(r) + c), total);
+        const Floats value = divide(load(rows.values + r * columns_ + c), total);
         if (size - c < kLanes) store_some(out + c, value, size - c);
         else store(out + c, value);
       }
@@ -277,21 +313,27 @@ class Attention {
 
   const AttentionTask& task_;
   const CacheShape& shape_;
-  int64_t rows_, width_;
-  Rows running_, total_, current_;  // one split's, all splits', and where the split at hand goes
-  float* scores_;
-  Scalar* queries_;
-  Element* last_values_;
+  const int64_t rows_, columns_, last_position_;
+  const uint32_t tiles_per_block_;
+  const Rows part_, total_;  // of the split at hand, and of all splits before it
+  float* const scores_;      // [rows][64]
+  Scalar* const queries_;
+  Element* const last_values_;
 };
 
 template <class Format>
-void attend(const AttentionTask& task, int64_t first_split, int64_t last_split, void* scratch, float* partial) {
-  Attention<Format>(task, scratch).attend(first_split, last_split, partial);
+void attend(const AttentionTask& task, void* scratch) {
+  Attention<Format>(task, scratch).attend();
 }
 
 template <class Format>
-void merge(const AttentionTask& task, int64_t splits, void* scratch, const float* partials) {
-  Attention<Format>(task, scratch).merge(splits, partials);
+void attend_split(const AttentionTask& task, int64_t split, void* scratch, float* partial) {
+  Attention<Format>(task, scratch).attend_split(split, partial);
+}
+
+template <class Format>
+void merge(const AttentionTask& task, void* scratch, float* partials) {
+  Attention<Format>(task, scratch).merge(partials);
 }
 
 template <class Format>
@@ -303,16 +345,18 @@ void write(const CacheShape& shape, char* layer, int64_t slot, const float* k, c
   const int64_t token = inside % kTileTokens;
   for (int64_t head = 0; head < shape.kv_heads; ++head) {
     const int64_t index = (slot / shape.block_size * shape.kv_heads + head) * tiles + inside / kTileTokens;
-    Element* keys = reinterpret_cast<Element*>(layer + index * shape.tile_bytes);
-    Element* values = reinterpret_cast<Element*>(layer + index * shape.tile_bytes + shape.key_bytes);
+    Element* keys = reinterpret_cast<Element*>(layer + index * shape.tile_bytes) + token * kDepth;
+    Element* values = reinterpret_cast<Element*>(layer + index * shape.tile_bytes) + shape.key_rows * kTileTokens;
     values += token / kDepth * shape.value_columns * kDepth + token % kDepth;
     for (int64_t i = 0; i < shape.head_size; i += kLanes) {
       const int64_t count = shape.head_size - i < kLanes ? shape.head_size - i : kLanes;
+      const float* k_row = k + head * shape.head_size + i;
+      const float* v_row = v + head * shape.head_size + i;
       Element key[kLanes], value[kLanes];
-      Format::put_elements(key, load_some(k + head * shape.head_size + i, count));
-      Format::put_elements(value, load_some(v + head * shape.head_size + i, count));
+      Format::put_elements(key, count == kLanes ? load(k_row) : load_some(k_row, count));
+      Format::put_elements(value, count == kLanes ? load(v_row) : load_some(v_row, count));
       for (int64_t j = 0; j < count; ++j) {
-        keys[((i + j) / kDepth * kTileTokens + token) * kDepth + (i + j) % kDepth] = key[j];
+        keys[(i + j) / kDepth * kTileTokens * kDepth + (i + j) % kDepth] = key[j];
         values[(i + j) * kDepth] = value[j];
       }
     }
@@ -321,7 +365,7 @@ void write(const CacheShape& shape, char* layer, int64_t slot, const float* k, c
 
 template <class Format>
 constexpr AttentionKernels kernels_of() {
-  return {Format::depth, attend<Format>, merge<Format>, write<Format>};
+  return {Format::depth, attend<Format>, attend_split<Format>, merge<Format>, write<Format>};
 }
 
 }  // namespace

@@ -49,3 +49,14 @@ INLINE void register_store_bf16(uint16_t* p, Register a) {
   const __m256i packed = _mm256_permute4x64_epi64(_mm256_packus_epi32(wide, wide), 0x08);
   _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm256_castsi256_si128(packed));
 }
+
+// Lane i and lane i + 4, then + 2, + 1.
+#define FOLD(name, narrow, single)                                                        \
+  INLINE float name(Register a) {                                                         \
+    const __m128 four = narrow(_mm256_castps256_ps128(a), _mm256_extractf128_ps(a, 1));   \
+    const __m128 two = narrow(four, _mm_movehl_ps(four, four));                           \
+    return _mm_cvtss_f32(single(two, _mm_movehdup_ps(two)));                              \
+  }
+FOLD(register_sum, _mm_add_ps, _mm_add_ss)
+FOLD(register_largest, _mm_max_ps, _mm_max_ss)
+#undef FOLD

@@ -2,6 +2,7 @@
 // with them. Included inside the instruction set's namespace.
 using Register = float __attribute__((vector_size(16)));
 using RegisterBits = uint32_t __attribute__((vector_size(16)));
+using RegisterHalves = uint16_t __attribute__((vector_size(8)));
 constexpr int kRegisterLanes = 4;
 
 INLINE Register register_set(float x) { return Register{x, x, x, x}; }
@@ -46,9 +47,14 @@ INLINE Register register_select_up_to(Register index, Register last, Register va
   return register_choose((RegisterBits)(index <= last), value, other);
 }
 
-INLINE RegisterBits register_load_halves(const uint16_t* p) { return RegisterBits{p[0], p[1], p[2], p[3]}; }
+INLINE RegisterBits register_load_halves(const uint16_t* p) {
+  RegisterHalves halves;
+  __builtin_memcpy(&halves, p, sizeof halves);
+  return __builtin_convertvector(halves, RegisterBits);
+}
 INLINE void register_store_halves(uint16_t* p, RegisterBits bits) {
-  for (int i = 0; i < 4; ++i) p[i] = static_cast<uint16_t>(bits[i]);
+  const RegisterHalves halves = __builtin_convertvector(bits, RegisterHalves);
+  __builtin_memcpy(p, &halves, sizeof halves);
 }
 INLINE Register register_load_bf16(const uint16_t* p) { return (Register)(register_load_halves(p) << 16); }
 
@@ -81,4 +87,12 @@ INLINE void register_store_bf16(uint16_t* p, Register a) {
   const RegisterBits rounded = (bits + 0x7fffu + (bits >> 16 & 1u)) >> 16;
   const RegisterBits nan = (RegisterBits)(a != a);
   register_store_halves(p, (nan & (bits >> 16 | 0x40u)) | (~nan & rounded));
+}
+
+// Lane i and lane i + 2, then + 1.
+INLINE float register_sum(Register a) { return (a[0] + a[2]) + (a[1] + a[3]); }
+INLINE float register_largest(Register a) {
+  const float even = a[0] > a[2] ? a[0] : a[2];
+  const float odd = a[1] > a[3] ? a[1] : a[3];
+  return even > odd ? even : odd;
 }

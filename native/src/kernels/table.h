@@ -83,27 +83,29 @@ struct AttentionTask {
   int64_t kv_head;
   int64_t first_row, last_row;  // at most kAttentionRows
   float scale;
+
+  int64_t rows() const { return last_row - first_row; }
+  int64_t position(int64_t row) const { return first_position + (first_row + row) / group; }
+  int64_t splits() const { return position(rows() - 1) / kSplitTokens + 1; }
 };
 
 struct AttentionKernels {
   int64_t depth;
-  // `splits` [first, last) of the keys; all of them: writes `out`. Otherwise (one split): writes kAttentionRows *
-  // partial_width floats to `partial`.
-  void (*attend)(const AttentionTask& task, int64_t first_split, int64_t last_split, void* scratch, float* partial);
-  // Merge the partial results of all splits in order and write `out`.
-  void (*merge)(const AttentionTask& task, int64_t splits, void* scratch, const float* partials);
+  // Over all keys: writes `out`. Over one split: writes partial_floats to `partial`.
+  void (*attend)(const AttentionTask& task, void* scratch);
+  void (*attend_split)(const AttentionTask& task, int64_t split, void* scratch, float* partial);
+  // Merge the partial results of all splits, in order, and write `out`.
+  void (*merge)(const AttentionTask& task, void* scratch, float* partials);
   // k and v [kv_heads * head_size] of one token into its slot.
   void (*write)(const CacheShape& shape, char* layer, int64_t slot, const float* k, const float* v);
 };
 
-// Floats of one row's partial result: the maximum, the sum, and the weighted values.
-constexpr int64_t kPartialHeader = 16;
-inline int64_t partial_width(const CacheShape& shape) { return kPartialHeader + shape.value_columns; }
+// Floats of a partial result: per row the maximum, 16 partial sums of the exponentials, and the weighted values.
+inline int64_t partial_floats(const CacheShape& shape) { return 32 + kAttentionRows * (kTileTokens + shape.value_columns); }
 // Bytes that `attend` and `merge` need for themselves: queries, scores, two accumulators and one V tile.
 inline int64_t attention_scratch_bytes(const CacheShape& shape) {
-  const int64_t keys = kTileTokens * kTilesPerStep;
-  const int64_t row = shape.key_rows + 1 + keys + 2 * partial_width(shape);
-  return 4 * (kAttentionRows * row + kTileTokens * shape.value_columns) + 1024;
+  const int64_t scores = kAttentionRows * kTileTokens * kTilesPerStep;
+  return 4 * (kAttentionRows * shape.key_rows + scores + 2 * partial_floats(shape) + kTileTokens * shape.value_columns) + 1024;
 }
 
 // ---- all of it ---------------------------------------------------------------------------------------------------

@@ -1,0 +1,170 @@
+"""The native kernels beside the limits of the machine, measured in the same run.
+
+    python benchmarks/kernels.py [--isa avx512_bf16] [--threads 2] [--only linear]
+
+Weights are cold: copies are used in turn that together exceed the caches. Medians of interleaved rounds."""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import ml_dtypes
+import numpy as np
+
+from octavo.kernels.cpu.ops import CpuOps
+from octavo.runner.batch import Batch
+
+DTYPES = {"bfloat16": np.dtype(ml_dtypes.bfloat16), "float32": np.dtype(np.float32), "float16": np.dtype(np.float16)}
+COLD_BYTES = 384 << 20
+ROUNDS = 5
+
+
+@dataclass
+class Limits:
+    """GB/s of plain reading, GFLOP/s of chains in registers, over all threads."""
+
+    read: float
+    fma: float
+    bf16: float
+
+    @classmethod
+    def measure(cls, threads: int) -> Limits:
+        with tempfile.TemporaryDirectory() as folder:
+            program = Path(folder) / "limits"
+            source = Path(__file__).with_name("limits.cpp")
+            subprocess.run(["c++", "-O3", "-march=native", "-pthread", str(source), "-o", str(program)], check=True)
+            output = subprocess.run([program, str(threads)], check=True, capture_output=True, text=True).stdout
+        return cls(*map(float, output.split()))
+
+
+def seconds(call: Callable[[int], object], repeats: int) -> float:
+    """Seconds of one call: call(0), call(1), ... in turn, median of rounds."""
+    call(0)
+    rounds = []
+    for _ in range(ROUNDS):
+        start = time.perf_counter()
+        for i in range(repeats):
+            call(i)
+        rounds.append((time.perf_counter() - start) / repeats)
+    return statistics.median(rounds)
+
+
+def linear(ops: CpuOps, limits: Limits, dtype: str, out: int, width: int, all_rows: list[int]) -> None:
+    random = np.random.default_rng(0)
+    part = random.standard_normal((out, width), np.float32).astype(DTYPES[dtype])
+    weights = [ops.linear_weight([part]) for _ in range(max(1, COLD_BYTES // part.nbytes))]
+    peak = limits.bf16 if ops.isa == "avx512_bf16" and dtype == "bfloat16" else limits.fma
+    print(f"linear {dtype} [{out}, {width}]")
+    for rows in all_rows:
+        x = random.standard_normal((rows, width), np.float32)
+        work = 2 * rows * out * width
+        repeats = max(2, min(3 * len(weights), int(6e10 / work)))
+        took = seconds(lambda i, x=x: ops.linear(x, weights[i % len(weights)]), repeats)
+        bandwidth, speed = part.nbytes / took / 1e9, work / took / 1e9
+        print(
+            f"  {rows:5} rows {took * 1e6:10.1f} us   {bandwidth:6.2f} GB/s ({bandwidth / limits.read:4.0%} of reading)"
+            f"   {speed:7.1f} GFLOP/s ({speed / peak:4.0%} of the peak)"
+        )
+
+
+def attention(
+    ops: CpuOps, limits: Limits, dtype: str, heads: tuple[int, int, int], lengths: list[int], queries: int
+) -> None:
+    random = np.random.default_rng(0)
+    n, k, d = heads
+    size = 16
+    counts = [-(-length // size) for length in lengths]
+    ids = random.permutation(sum(counts)).astype(np.int32)
+    tables = np.zeros((len(lengths), max(counts)), np.int32)
+    for row, count in enumerate(counts):
+        tables[row, :count], ids = ids[:count], ids[count:]
+    starts = np.arange(len(lengths) + 1, dtype=np.int32) * queries
+    tokens = int(starts[-1])
+    step = sum(counts) * size * 2 * k * d * DTYPES[dtype].itemsize
+    layers = max(1, min(40, COLD_BYTES // step))
+    cache = ops.kv_cache(layers, sum(counts), size, k, d, DTYPES[dtype])
+    nothing = np.zeros(0, np.int32)
+    everywhere = Batch(nothing, nothing, np.arange(sum(counts) * size), starts, nothing, tables, nothing)
+    for layer in range(layers):
+        ops.write_cache(
+            random.standard_normal((sum(counts) * size, (n + 2 * k) * d), np.float32), cache, layer, everywhere, heads
+        )
+    batch = Batch(nothing, nothing, np.zeros(0, np.int64), starts, np.array(lengths, np.int32), tables, nothing)
+    qkv = random.standard_normal((tokens, (n + 2 * k) * d), np.float32)
+    work = sum(4 * n * d * (length - queries + (i + 1)) for length in lengths for i in range(queries))
+    took = seconds(lambda i: ops.attention(qkv, cache, i % layers, batch, heads, 0.1), max(3, min(200, int(4e9 / work))))
+    read = sum(lengths) * 2 * k * d * DTYPES[dtype].itemsize
+    peak = limits.bf16 if ops.isa == "avx512_bf16" and dtype == "bfloat16" else limits.fma
+    print(
+        f"attention {dtype} {heads}: {len(lengths)} x {queries} queries, {lengths[0]} keys {took * 1e6:10.1f} us"
+        f"   {read / took / 1e9:6.2f} GB/s ({read / took / 1e9 / limits.read:4.0%})   {work / took / 1e9:7.1f} GFLOP/s"
+        f" ({work / took / 1e9 / peak:4.0%})"
+    )
+
+
+def elementwise(ops: CpuOps) -> None:
+    random = np.random.default_rng(0)
+    for rows in (1, 32, 2048):
+        x, weight = random.standard_normal((rows, 576), np.float32), random.standard_normal(576, np.float32)
+        gate_up = random.standard_normal((rows, 3072), np.float32)
+        table, positions = random.standard_normal((2048, 64), np.float32), np.arange(rows, dtype=np.int32)
+        qkv = random.standard_normal((rows, 960), np.float32)
+        small = ops.linear_weight([np.ones((16, 16), np.float32)])
+        narrow = random.standard_normal((rows, 16), np.float32)
+        times = {
+            "rms_norm 576": seconds(lambda i, x=x, w=weight: ops.rms_norm(x, w, 1e-5), 200),
+            "silu 1536": seconds(lambda i, g=gate_up: ops.silu_and_multiply(g), 200),
+            "rotary 12 x 64": seconds(lambda i, q=qkv, t=table, p=positions: ops.rotary(q, t, p, (9, 3, 64)), 200),
+            "linear 16 x 16": seconds(lambda i, x=narrow, w=small: ops.linear(x, w), 200),
+        }
+        print(f"{rows:5} rows: " + ", ".join(f"{name} {took * 1e6:.1f} us" for name, took in times.items()))
+
+
+def dequantize(ops: CpuOps) -> None:
+    count = 135_000_000 // 256 * 256
+    for name, bits in (("Q4_1", 5), ("Q8_0", 8.5), ("Q4_K", 4.5), ("Q6_K", 6.5625)):
+        raw = np.random.default_rng(0).integers(0, 255, int(count * bits / 8), np.uint8)
+        took = seconds(lambda i, raw=raw, name=name: ops.dequantize(raw, name, (count,), DTYPES["bfloat16"]), 1)
+        print(f"dequantize {name} to bfloat16: 135M values in {took * 1e3:.0f} ms")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--isa", default="auto")
+    parser.add_argument("--threads", type=int)
+    parser.add_argument("--dtype", default="bfloat16", choices=sorted(DTYPES))
+    parser.add_argument("--only", choices=("linear", "attention", "elementwise", "dequantize"))
+    options = parser.parse_args()
+    ops = CpuOps(options.threads, options.isa)
+    limits = Limits.measure(ops.threads)
+    print(f"{ops.description}: reads {limits.read:.1f} GB/s, FMA {limits.fma:.0f} GFLOP/s, bf16 {limits.bf16:.0f} GFLOP/s")
+    if options.only in (None, "linear"):
+        linear(ops, limits, options.dtype, 8192, 2048, [1, 2, 4, 8, 12, 16, 24, 32, 64, 128, 256, 512, 2048])
+        for out, width in ((960, 576), (576, 576), (3072, 576), (576, 1536), (49152, 576)):
+            linear(ops, limits, options.dtype, out, width, [1, 8, 32, 256])
+    if options.only in (None, "attention"):
+        for heads in ((9, 3, 64), (32, 8, 128)):
+            for sequences, queries, length in (
+                (1, 1, 300),
+                (1, 1, 8000),
+                (32, 1, 320),
+                (64, 1, 2000),
+                (1, 256, 256),
+                (1, 2000, 2000),
+            ):
+                attention(ops, limits, options.dtype, heads, [length] * sequences, queries)
+    if options.only in (None, "elementwise"):
+        elementwise(ops)
+    if options.only in (None, "dequantize"):
+        dequantize(ops)
+
+
+if __name__ == "__main__":
+    main()
