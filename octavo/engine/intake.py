@@ -132,6 +132,7 @@ class Intake:
             arrival_time=time.time(),
             eos_token_ids=list(self.eos_token_ids),
             priority=priority,
+            vocab_size=self.tokenizer.vocab_size if self.tokenizer else None,
         )
 
     def token_ids(self, prompt: str | Sequence[int], *, add_special_tokens: bool = True) -> list[int]:

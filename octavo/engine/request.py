@@ -20,6 +20,7 @@ class Request(msgspec.Struct, frozen=True):
     arrival_time: float  # time.time()
     eos_token_ids: list[int] = []  # the tokenizer's own first, then those of config and generation config
     priority: int = 0
+    vocab_size: int | None = None  # ids from here on are never drawn: the model's matrix is padded beyond the tokenizer's
 
 
 class TokenLogprobs(msgspec.Struct, frozen=True, array_like=True):

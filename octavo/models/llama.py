@@ -42,7 +42,6 @@ class LlamaForCausalLM:
         body = weights.scope("model")
         self.layers = [LlamaLayer(config, body.scope(f"layers.{i}"), ops, i, rotary) for i in range(config.num_layers)]
         self.norm = RMSNorm(body.scope("norm"), ops, config.hidden_size, config.norm_epsilon)
-        self.nbytes = weights.nbytes
 
     def forward(self, batch: Batch, cache: KVCache) -> Array:
         """Final hidden states [r, h] of `batch.logits_rows`."""

@@ -19,7 +19,6 @@ class Model(Protocol):
     """A loaded decoder. Activations are float32."""
 
     config: ModelConfig
-    nbytes: int  # of the weights, as loaded
 
     def forward(self, batch: Batch, cache: KVCache) -> Array:
         """Run the flat batch, storing its keys and values: [r, h] final (normed) hidden states of `batch.logits_rows`."""

@@ -22,21 +22,11 @@ LOGITS_BYTES = 64 << 20  # of logits at once: the logprobs of a long prompt neve
 class ModelRunner:
     """`octavo.engine.plan.Runner` on a real model."""
 
-    def __init__(
-        self,
-        model: Model,
-        ops: Ops,
-        cache: KVCache,
-        *,
-        max_num_seqs: int,
-        max_model_len: int,
-        vocab_size: int | None = None,
-    ) -> None:
-        """`vocab_size`: the ids that may be drawn, where the model's embedding is padded beyond the tokenizer's."""
+    def __init__(self, model: Model, ops: Ops, cache: KVCache, *, max_num_seqs: int, max_model_len: int) -> None:
         self._model: Model | None = model
         self._ops = ops
         self._cache = cache
-        self._vocab_size = min(vocab_size or model.config.vocab_size, model.config.vocab_size)
+        self._vocab_size = model.config.vocab_size
         self._rows = Rows(max_num_seqs, max_model_len, cache.block_size)
 
     @property
@@ -72,7 +62,8 @@ class ModelRunner:
         for row in plan.freed_rows:
             self._rows.free(row)
         for new in plan.new_rows:
-            self._rows.add(new, SamplingState(new.request, new.index, new.output_token_ids, self._vocab_size))
+            vocab_size = min(new.request.vocab_size or self._vocab_size, self._vocab_size)
+            self._rows.add(new, SamplingState(new.request, new.index, new.output_token_ids, vocab_size))
         self._cache.copy_blocks(plan.block_copies)
         for each in plan.scheduled:
             if each.new_block_ids:
@@ -110,6 +101,6 @@ class ModelRunner:
 
     def _logits(self, model: Model, hidden: Array) -> Iterator[tuple[int, Array]]:
         """Logits [r, vocabulary] of hidden states [.., h], at most LOGITS_BYTES at a time, each with its first row."""
-        rows = max(1, LOGITS_BYTES // (4 * model.config.vocab_size))
+        rows = max(1, LOGITS_BYTES // (4 * self._vocab_size))
         for start in range(0, len(hidden), rows):
             yield start, model.logits(hidden[start : start + rows])

@@ -55,7 +55,6 @@ class _Ledger:
         self.aliases: dict[str, str] = {}  # name asked for -> name stored
         self.total = sum(checkpoint.nbytes(name) for name in self.shapes)
         self.done = 0
-        self.loaded = 0
         self.progress = progress
 
     def settle(self, name: str) -> None:
@@ -86,11 +85,6 @@ class Weights:
         self._ledger = _Ledger(checkpoint, ops, progress)
         self._prefix = ""
 
-    @property
-    def nbytes(self) -> int:
-        """Bytes of all tensors taken so far, as `dtype`."""
-        return self._ledger.loaded
-
     def scope(self, name: str) -> Weights:
         """The same weights, with `name.` before every name asked for."""
         scoped = copy.copy(self)
@@ -111,7 +105,6 @@ class Weights:
             path, wanted = ledger.checkpoint.path, list(shape)
             raise LoadError(f"{path}: tensor {stored} has shape {list(found)}, but the configuration needs {wanted}")
         tensor = ledger.checkpoint.read(stored, self.dtype, ledger.ops)
-        ledger.loaded += tensor.nbytes
         ledger.settle(stored)
         return tensor
 

@@ -40,11 +40,6 @@ def test_a_tied_head_that_is_stored_as_well_is_left_alone() -> None:
     assert logits_error(logits_of(tiny_model(ops, checkpoint), ops, tiny_prompt(), 512), GOLDEN["tied"]) < TOLERANCE
 
 
-def test_nbytes_counts_a_tied_weight_once() -> None:
-    checkpoint = tiny_checkpoint(tiny_config(tie_word_embeddings=True))
-    assert tiny_model(NumpyOps(), checkpoint).nbytes == sum(tensor.nbytes for tensor in checkpoint.tensors.values())
-
-
 @pytest.mark.parametrize(
     ("changes", "message"),
     [

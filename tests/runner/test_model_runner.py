@@ -23,14 +23,12 @@ MODEL = tiny_model(OPS, tiny_checkpoint(tiny_config(), seed=11))
 BLOCK_SIZE = 16
 
 
-def make_runner(
-    model: Model = MODEL, num_blocks: int = 40, max_model_len: int = 128, vocab_size: int | None = None
-) -> ModelRunner:
+def make_runner(model: Model = MODEL, num_blocks: int = 40, max_model_len: int = 128) -> ModelRunner:
     config = model.config
     cache = OPS.kv_cache(
         config.num_layers, num_blocks, BLOCK_SIZE, config.num_kv_heads, config.head_dim, np.dtype(np.float32)
     )
-    return ModelRunner(model, OPS, cache, max_num_seqs=8, max_model_len=max_model_len, vocab_size=vocab_size)
+    return ModelRunner(model, OPS, cache, max_num_seqs=8, max_model_len=max_model_len)
 
 
 def make_request(name: str, prompt: list[int], max_tokens: int = 8, **params: object) -> Request:
@@ -202,8 +200,12 @@ def test_a_row_that_is_not_finite_fails_alone(poisoned_model: Model, prompt_logp
 
 
 def test_padding_of_the_vocabulary_is_never_drawn() -> None:
-    deltas = run(make_runner(vocab_size=20), [make_request("r", prompt_of(10), 30)])
-    assert max(ids(deltas["r/0"])) < 20
+    params = SamplingParams(temperature=0.0, max_tokens=30, logprobs=160)
+    padded = Request("padded", prompt_of(10), params, arrival_time=0.0, vocab_size=20)
+    deltas = run(make_runner(), [padded, make_request("whole", prompt_of(10), 30)])
+    assert max(ids(deltas["padded/0"])) < 20 <= max(ids(deltas["whole/0"]))
+    assert deltas["padded/0"][0].logprobs is not None
+    assert max(deltas["padded/0"][0].logprobs[0].token_ids) < 20
 
 
 def test_blocks_are_copied_before_they_are_read() -> None:

@@ -167,6 +167,11 @@ def test_ids_in_the_padding_are_the_models() -> None:  # C92
     assert small.byte_level().vocab_size == 404
 
 
+def test_padding_is_never_to_be_drawn() -> None:  # C152
+    assert request().vocab_size == 404
+    assert request([5], make_intake(tokenizer=None)).vocab_size is None
+
+
 def test_a_text_whose_tokens_the_model_lacks_is_refused() -> None:
     narrow = Intake(model_config(300), CONTEXT, small.byte_level())
     assert refusal("a<think>", narrow)[0].startswith("Token id 400 is out of vocabulary: prompt[1]")
