@@ -25,7 +25,7 @@ INLINE uint32_t word_at(const uint8_t* p) {
 // Each type: how many bytes hold how many values, and the values of one block.
 struct Q4_0 {
   static constexpr int type = 2, values = 32, bytes = 18;
-  INLINE void unpack(const uint8_t* raw, float* out) {
+  INLINE void unpack(const uint8_t* __restrict raw, float* __restrict out) {
     const float d = half_at(raw);
     for (int i = 0; i < 16; ++i) {
       out[i] = d * static_cast<float>((raw[2 + i] & 15) - 8);
@@ -36,7 +36,7 @@ struct Q4_0 {
 
 struct Q4_1 {
   static constexpr int type = 3, values = 32, bytes = 20;
-  INLINE void unpack(const uint8_t* raw, float* out) {
+  INLINE void unpack(const uint8_t* __restrict raw, float* __restrict out) {
     const float d = half_at(raw), m = half_at(raw + 2);
     for (int i = 0; i < 16; ++i) {
       out[i] = d * static_cast<float>(raw[4 + i] & 15) + m;
@@ -47,7 +47,7 @@ struct Q4_1 {
 
 struct Q5_0 {
   static constexpr int type = 6, values = 32, bytes = 22;
-  INLINE void unpack(const uint8_t* raw, float* out) {
+  INLINE void unpack(const uint8_t* __restrict raw, float* __restrict out) {
     const float d = half_at(raw);
     const uint32_t high = word_at(raw + 2);
     for (int i = 0; i < 16; ++i) {
@@ -59,7 +59,7 @@ struct Q5_0 {
 
 struct Q5_1 {
   static constexpr int type = 7, values = 32, bytes = 24;
-  INLINE void unpack(const uint8_t* raw, float* out) {
+  INLINE void unpack(const uint8_t* __restrict raw, float* __restrict out) {
     const float d = half_at(raw), m = half_at(raw + 2);
     const uint32_t high = word_at(raw + 4);
     for (int i = 0; i < 16; ++i) {
@@ -71,7 +71,7 @@ struct Q5_1 {
 
 struct Q8_0 {
   static constexpr int type = 8, values = 32, bytes = 34;
-  INLINE void unpack(const uint8_t* raw, float* out) {
+  INLINE void unpack(const uint8_t* __restrict raw, float* __restrict out) {
     const float d = half_at(raw);
     for (int i = 0; i < 32; ++i) out[i] = static_cast<float>(static_cast<int8_t>(raw[2 + i])) * d;
   }
@@ -79,7 +79,7 @@ struct Q8_0 {
 
 struct Q2_K {
   static constexpr int type = 10, values = 256, bytes = 84;
-  INLINE void unpack(const uint8_t* raw, float* out) {
+  INLINE void unpack(const uint8_t* __restrict raw, float* __restrict out) {
     const uint8_t* scales = raw;
     const uint8_t* quants = raw + 16;
     const float d = half_at(raw + 80), minimum = half_at(raw + 82);
@@ -95,7 +95,7 @@ struct Q2_K {
 
 struct Q3_K {
   static constexpr int type = 11, values = 256, bytes = 110;
-  INLINE void unpack(const uint8_t* raw, float* out) {
+  INLINE void unpack(const uint8_t* __restrict raw, float* __restrict out) {
     const uint8_t* high = raw;
     const uint8_t* quants = raw + 32;
     const uint8_t* scales = raw + 96;
@@ -128,7 +128,7 @@ INLINE void six_bit_pair(const uint8_t* packed, int group, int& scale, int& mini
 
 struct Q4_K {
   static constexpr int type = 12, values = 256, bytes = 144;
-  INLINE void unpack(const uint8_t* raw, float* out) {
+  INLINE void unpack(const uint8_t* __restrict raw, float* __restrict out) {
     const float d = half_at(raw), dmin = half_at(raw + 2);
     for (int group = 0; group < 8; ++group) {
       int scale, minimum;
@@ -143,7 +143,7 @@ struct Q4_K {
 
 struct Q5_K {
   static constexpr int type = 13, values = 256, bytes = 176;
-  INLINE void unpack(const uint8_t* raw, float* out) {
+  INLINE void unpack(const uint8_t* __restrict raw, float* __restrict out) {
     const float d = half_at(raw), dmin = half_at(raw + 2);
     const uint8_t* high = raw + 16;
     for (int group = 0; group < 8; ++group) {
@@ -162,7 +162,7 @@ struct Q5_K {
 
 struct Q6_K {
   static constexpr int type = 14, values = 256, bytes = 210;
-  INLINE void unpack(const uint8_t* raw, float* out) {
+  INLINE void unpack(const uint8_t* __restrict raw, float* __restrict out) {
     const uint8_t* low = raw;
     const uint8_t* high = raw + 128;
     const int8_t* scales = reinterpret_cast<const int8_t*>(raw + 192);

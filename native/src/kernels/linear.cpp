@@ -1,4 +1,6 @@
 // Matrix products with packed weights.
+#include <cstring>
+#include <type_traits>
 #include <utility>
 
 #include "formats.h"
@@ -82,33 +84,39 @@ void multiply(const LinearTask& task, int64_t first_panel, int64_t last_panel, i
   }
 }
 
-// Blocks of 64 bytes of every row in turn keep the strided side in the first-level cache.
+// One step of one output: what moves as a whole from the row to its column.
+template <class Format>
+using Step = std::conditional_t<Format::depth * sizeof(typename Format::Element) == 4, uint32_t, uint16_t>;
+
+// 64 bytes of every row in turn keep the strided side in the first-level cache.
 template <class Format>
 void pack_weight(const void* rows, int64_t in, int64_t lane, int64_t count, void* panel) {
-  using Element = typename Format::Element;
-  constexpr int64_t kDepth = Format::depth;
-  constexpr int64_t kChunk = 64 / sizeof(Element);
-  const Element* source = static_cast<const Element*>(rows);
-  Element* target = static_cast<Element*>(panel);
-  for (int64_t start = 0; start < in; start += kChunk) {
-    const int64_t end = start + kChunk < in ? start + kChunk : in;
-    for (int64_t r = 0; r < count; ++r) {
-      const Element* row = source + r * in;
-      Element* column = target + (lane + r) * kDepth;
-      for (int64_t i = start; i < end; ++i) column[i / kDepth * kPanel * kDepth + i % kDepth] = row[i];
-    }
+  using Unit = Step<Format>;
+  constexpr int64_t kChunk = 64 / sizeof(Unit);
+  const int64_t whole = in / Format::depth;
+  const int64_t row_bytes = in * sizeof(typename Format::Element);
+  const char* source = static_cast<const char*>(rows);
+  Unit* target = static_cast<Unit*>(panel) + lane;
+  for (int64_t start = 0; start < whole; start += kChunk) {
+    const int64_t end = start + kChunk < whole ? start + kChunk : whole;
+    for (int64_t r = 0; r < count; ++r)
+      for (int64_t s = start; s < end; ++s) std::memcpy(target + s * kPanel + r, source + r * row_bytes + s * sizeof(Unit), sizeof(Unit));
   }
+  if (whole * Format::depth == in) return;
+  for (int64_t r = 0; r < count; ++r)  // a last step of fewer inputs: the rest stays 0
+    std::memcpy(target + whole * kPanel + r, source + r * row_bytes + whole * sizeof(Unit), row_bytes - whole * sizeof(Unit));
 }
 
 template <class Format>
 void unpack_weight(const void* panel, int64_t in, int64_t lane, float* row) {
   using Element = typename Format::Element;
-  constexpr int64_t kDepth = Format::depth;
-  const Element* column = static_cast<const Element*>(panel) + lane * kDepth;
+  constexpr int64_t kSteps = kLanes / Format::depth;  // of 16 inputs
+  const Step<Format>* column = static_cast<const Step<Format>*>(panel) + lane;
   for (int64_t start = 0; start < in; start += kLanes) {
     const int64_t count = in - start < kLanes ? in - start : kLanes;
     Element some[kLanes] = {};
-    for (int64_t i = 0; i < count; ++i) some[i] = column[(start + i) / kDepth * kPanel * kDepth + (start + i) % kDepth];
+    for (int64_t s = 0; s < (count + Format::depth - 1) / Format::depth; ++s)
+      std::memcpy(some + s * Format::depth, column + (start / kLanes * kSteps + s) * kPanel, sizeof(*column));
     const Floats value = Format::load_elements(some);
     if (count == kLanes) store(row + start, value);
     else store_some(row + start, value, count);
