@@ -175,7 +175,7 @@ def test_the_trap_works(traps: dict[str, str]) -> None:
 
 
 def test_no_module_of_ours_loads_torch_or_transformers(traps: dict[str, str], smollm2: Path) -> None:
-    """Every module is imported, and a model answers. (The server that answers the README's examples has the trap as well.)"""
+    """Every module is imported, and a model answers. (The server of test_readme.py has the trap too.)"""
     modules = [module_name(file) for file in FILES if file.name != "__main__.py"]
     code = (
         f"import importlib; [importlib.import_module(name) for name in {modules!r}]\n"
