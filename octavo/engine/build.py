@@ -38,14 +38,14 @@ def build_engine(config: EngineConfig, report: Report) -> Engine:
     checkpoint = open_checkpoint(path)
     model_config = read_model_config(checkpoint)
     dtype = weights_dtype(config.dtype, model_config.dtype)
+    ops = select_ops(config)
     plan = plan_memory(
         config,
         model_config,
-        weights=_weights_bytes(checkpoint, model_config, dtype.itemsize),
+        weights=_weights_bytes(checkpoint, model_config, ops.weight_itemsize(dtype)),
         itemsize=dtype.itemsize,
         usable=usable_memory(),
     )
-    ops = select_ops(config)
     phases.begin("loading weights")
     weights = Weights(checkpoint, dtype, ops, lambda done, total: phases.progress(100.0 * done / max(1, total)))
     model = build_model(model_config, weights, ops)

@@ -79,6 +79,10 @@ class CpuOps:
             weight.set_bias(np.concatenate([np.asarray(bias).astype(np.float32) for bias in biases]))
         return weight
 
+    def weight_itemsize(self, dtype: np.dtype[Any]) -> int:
+        """Bytes of an element in memory: packing keeps the dtype."""
+        return dtype.itemsize
+
     def vector_weight(self, weight: NDArray[Any]) -> Array:
         """A norm's weight as float32 [h]."""
         return np.ascontiguousarray(weight, dtype=np.float32)
