@@ -2,33 +2,41 @@
 
 from __future__ import annotations
 
+import logging
 import sys
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from octavo.config import EngineConfig
 from octavo.errors import StartupError
-from octavo.server.startup import ModelOpening, Phases, bind, configure_logging
+from octavo.server.startup import ModelOpening, Phases, bind, configure_logging, url
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp
 
+    from octavo.engine.client import EngineClient
     from octavo.server.state import ServerState
 
+logger = logging.getLogger(__name__)
 
-def serve(config: EngineConfig) -> int:
+
+def serve(config: EngineConfig, start_engine: Callable[[EngineConfig], EngineClient] | None = None) -> int:
     """Serve until a signal or the engine's death; the process's exit code. A start that fails is one line on stderr and 1.
 
     The order is chosen for the time to the first answer: the port first, then the engine's process, which loads while a
-    thread reads the tokenizer and this one imports the HTTP libraries.
+    thread reads the tokenizer and this one imports the HTTP libraries. Tests start other engines.
     """
     phases = Phases()
     configure_logging()
     try:
         with bind(config.host, config.port) as listener:
             phases.mark("port bound")
-            from octavo.engine.process import ProcessClient
+            logger.info("Listening on %s", url(listener))
+            if start_engine is None:
+                from octavo.engine.process import ProcessClient
 
-            client = ProcessClient(config)
+                start_engine = ProcessClient
+            client = start_engine(config)
             try:
                 opening = ModelOpening(config, phases)
                 from octavo.server.lifecycle import run

@@ -28,11 +28,11 @@ from octavo.engine.request import EngineStatus
 from octavo.errors import EngineDeadError, StartupError
 from octavo.server.app import create_app
 from octavo.server.errors import ShuttingDownError
-from octavo.server.startup import ModelOpening, Phases, ProgressReport, table
+from octavo.server.startup import ModelOpening, Phases, ProgressReport, table, url
 from octavo.server.state import Model, ServerState
 from octavo.weights.hub import DEFAULT_MODEL
 
-DEAD_ENGINE_GRACE = 3.0
+DEAD_ENGINE_GRACE = 2.0
 CLOSING_SECONDS = 2.0  # for the last bytes to go out
 
 logger = logging.getLogger(__name__)
@@ -106,9 +106,8 @@ class _Lifecycle:
         self._state.metrics.open(names[0], intake.max_model_len)
         self._state.model = Model(names, str(path), intake, int(time.time()))
         self._phases.mark("ready")
-        host, port = listener.getsockname()[:2]
         rows = {"model": f"{', '.join(names)} ({path})", **status.table, **self._phases.rows()}
-        logger.info("Serving on http://%s:%d\n%s", f"[{host}]" if ":" in host else host, port, table(rows))
+        logger.info("Serving on %s\n%s", url(listener), table(rows))
 
     def _on_status(self, status: EngineStatus) -> None:
         self._progress.show(status)

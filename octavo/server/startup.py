@@ -49,6 +49,12 @@ def bind(host: str, port: int) -> socket.socket:
     return listener
 
 
+def url(listener: socket.socket) -> str:
+    """Where clients find the socket."""
+    host, port = listener.getsockname()[:2]
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
 def process_age() -> float:
     """Seconds since this process was started; on systems without /proc, since this module was imported."""
     try:

@@ -1,0 +1,178 @@
+"""The process from the bound port to its exit code, with a scripted engine in a process of its own."""
+
+from __future__ import annotations
+
+import signal
+import time
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from octavo.errors import StartupError
+from octavo.server.startup import Phases, bind, process_age, table
+from tests.scripted import Script, script_file
+from tests.server.process import ServerProcess, server_process
+from tests.server.running import decode_events
+
+TEXT = "/v1/completions"
+
+
+def launched(
+    folder: Path, model: Path, script: Script, shutdown_timeout: float = 10.0
+) -> AbstractContextManager[ServerProcess]:
+    path = str(script_file(folder, script).model)
+    return server_process("-m", "tests.server.launch", path, str(model), str(shutdown_timeout))
+
+
+def body(max_tokens: int, **more: Any) -> dict[str, Any]:
+    return {"prompt": "Hello", "max_tokens": max_tokens, "ignore_eos": True, "return_token_ids": True, **more}
+
+
+def events(lines: list[str]) -> list[Any]:
+    return decode_events("".join(f"{line}\n" for line in lines))
+
+
+def test_until_the_model_is_ready_everything_says_so(tmp_path: Path, smollm2: Path) -> None:
+    with launched(tmp_path, smollm2, Script(start_seconds=1.0)) as server:
+        server.wait_for_log("process start")
+        health = server.http.get("/health")
+        assert health.status_code == 503
+        status = health.json()
+        assert (status["status"], status["phase"], status["percent"]) == ("loading", "loading weights", 50.0)
+        assert status["seconds"].keys() >= {"process start"}
+        assert health.headers["retry-after"] == "1"
+        for answer in (server.http.post(TEXT, json=body(2)), server.http.get("/v1/models")):
+            assert (answer.status_code, answer.headers["retry-after"]) == (503, "1")
+            error = answer.json()["error"]
+            assert (error["type"], error["code"]) == ("ServiceUnavailableError", 503)
+            assert "loading weights, 50 %" in error["message"]
+        assert server.http.get("/version").status_code == 200
+        assert server.http.get("/metrics").status_code == 200
+        server.wait_for_log("  ready ")
+        assert server.http.get("/health").status_code == 200
+        assert server.http.post(TEXT, json=body(2)).status_code == 200
+        server.wait_for_log("First answer")
+        log = "".join(server.log)
+        for phase in ("port bound", "tokenizer ready", "ready"):
+            assert f"  {phase}" in log
+        assert "\r" not in log
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_lets_streams_end(tmp_path: Path, smollm2: Path, number: int) -> None:
+    with launched(tmp_path, smollm2, Script(step_seconds=0.02)) as server:
+        server.wait_for_log("  ready ")
+        streams = [server.stream(TEXT, body(40)) for _ in range(3)]
+        engine = server.engine
+        server.process.send_signal(number)
+        server.wait_for_log("Stopping")
+        refused = server.http.post(TEXT, json=body(2))
+        assert refused.status_code == 503
+        assert "shutting down" in refused.json()["error"]["message"]
+        assert server.http.get("/health").json()["status"] == "stopping"
+        for stream in streams:
+            received = events(stream.result())
+            assert sum(len(each["choices"][0]["token_ids"]) for each in received) == 40
+            assert received[-1]["choices"][0]["finish_reason"] == "length"
+        assert server.end() == (0, [])
+        assert not engine.is_running()
+
+
+@pytest.mark.parametrize("stream", [True, False])
+def test_when_the_grace_time_is_over_the_rest_ends_with_an_error(tmp_path: Path, smollm2: Path, stream: bool) -> None:
+    with launched(tmp_path, smollm2, Script(step_seconds=0.02), shutdown_timeout=0.3) as server:
+        server.wait_for_log("  ready ")
+        running = server.stream(TEXT, body(480))
+        whole = server.threads.submit(server.http.post, TEXT, json=body(480, stream=stream))
+        server.process.send_signal(signal.SIGTERM)
+        server.wait_for_log("Stopping")
+        received = events(running.result())
+        assert received[-1]["error"]["code"] == 503
+        assert 0 < len(received) < 480
+        answer = whole.result()
+        error = events(answer.text.splitlines())[-1] if answer.status_code == 200 else answer.json()
+        assert error["error"]["type"] == "ServiceUnavailableError"
+        assert server.end() == (0, [])
+
+
+def test_a_second_signal_ends_at_once(tmp_path: Path, smollm2: Path) -> None:
+    with launched(tmp_path, smollm2, Script(step_seconds=0.05), shutdown_timeout=60) as server:
+        server.wait_for_log("  ready ")
+        running = server.stream(TEXT, body(480))
+        engine = server.engine
+        server.process.send_signal(signal.SIGTERM)
+        server.wait_for_log("Stopping")
+        started = time.monotonic()
+        server.process.send_signal(signal.SIGTERM)
+        assert server.end() == (128 + signal.SIGTERM, [])
+        assert time.monotonic() - started < 5
+        assert not engine.is_running()
+        assert events(running.result())[-1]["error"]["code"] == 503
+
+
+def test_a_signal_while_loading_ends_the_start(tmp_path: Path, smollm2: Path) -> None:
+    with launched(tmp_path, smollm2, Script(start_seconds=30)) as server:
+        server.wait_for_log("process start")
+        server.process.send_signal(signal.SIGTERM)
+        assert server.end() == (0, [])
+
+
+def test_a_dead_engine_is_told_at_once_and_ends_the_server(tmp_path: Path, smollm2: Path) -> None:
+    with launched(tmp_path, smollm2, Script(step_seconds=0.02)) as server:
+        server.wait_for_log("  ready ")
+        running = server.stream(TEXT, body(480))
+        killed = time.monotonic()
+        server.engine.kill()
+        received = events(running.result())
+        assert time.monotonic() - killed < 5
+        assert received[-1]["error"]["code"] == 503
+        assert "SIGKILL" in received[-1]["error"]["message"]
+        health = server.http.get("/health")
+        assert (health.status_code, health.json()["status"]) == (503, "dead")
+        assert "SIGKILL" in health.json()["message"]
+        assert server.http.post(TEXT, json=body(2)).status_code == 503
+        assert time.monotonic() - killed < 5
+        assert server.end()[0] == 1
+
+
+def test_an_engine_that_gives_up_says_why(tmp_path: Path, smollm2: Path) -> None:
+    with launched(tmp_path, smollm2, Script(failing_steps=[3, 4, 5])) as server:
+        server.wait_for_log("  ready ")
+        for _ in range(3):
+            server.http.post(TEXT, json=body(8))
+        health = server.http.get("/health")
+        assert (health.status_code, health.json()["status"]) == (503, "dead")
+        assert "ArithmeticError" in health.json()["message"]
+        assert server.end()[0] == 1
+
+
+def test_a_start_that_fails_is_one_line(tmp_path: Path, smollm2: Path) -> None:
+    with launched(tmp_path, smollm2, Script(start_error="there is no such model")) as server:
+        assert server.end() == (1, ["octavo: error: there is no such model\n"])
+
+
+def test_a_model_that_the_server_cannot_open_is_one_line(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text("{}")
+    with launched(tmp_path, tmp_path, Script(start_seconds=30)) as server:
+        code, errors = server.end()
+        assert (code, len(errors)) == (1, 1)
+        assert errors[0].startswith("octavo: error: ")
+
+
+def test_a_port_in_use_is_refused_with_what_to_change() -> None:
+    with bind("127.0.0.1", 0) as first, pytest.raises(StartupError, match="--port") as caught:
+        bind("127.0.0.1", first.getsockname()[1])
+    assert "\n" not in caught.value.message
+    with pytest.raises(StartupError, match="--host"):
+        bind("256.0.0.1", 0)
+
+
+def test_the_clock_of_the_phases_starts_with_the_process() -> None:
+    phases = Phases()
+    since = time.time() - psutil.Process().create_time()
+    assert phases.mark("now") == pytest.approx(since, abs=1.1)  # psutil knows the boot time in whole seconds
+    assert process_age() >= phases.reached["now"]
+    assert table({"a": "1", "long": "2"}) == "  a     1\n  long  2"
