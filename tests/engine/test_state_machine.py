@@ -82,11 +82,12 @@ class EngineMachine(RuleBasedStateMachine):
         self.engine.add(request)
         limit = self.script.max_model_len - prompt if max_tokens is None else max_tokens
         longest = min(prompt + limit, self.script.max_model_len)
-        if prompt >= self.script.max_model_len or -(-(longest - 1) // self.script.block_size) > self.script.num_blocks:
+        too_long = prompt >= self.script.max_model_len + wants_prompt_logprobs  # a full context can still be scored
+        if too_long or -(-max(prompt, longest - 1) // self.script.block_size) > self.script.num_blocks:
             self.refused += 1
             return request_id
         for index in range(n):
-            ids = [default_token(request, index, position) for position in range(longest - prompt)]
+            ids = [default_token(request, index, position) for position in range(max(1, longest - prompt))]
             reason = "length"
             if eos_at is not None and eos_at < len(ids):
                 ids, reason = [*ids[:eos_at], EOS], "stop"
