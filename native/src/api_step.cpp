@@ -59,6 +59,7 @@ struct Product {
 // Work on ranges of rows, in parallel if it is worth it.
 template <class Function>
 void for_rows(const octavo_context& context, int64_t rows, int64_t row_cost, Function&& function) {
+  if (rows < 1) return;  // a step of prompt chunks alone has no rows for the final norm
   constexpr int64_t kGrain = 16 * 1024;
   const int threads = threads_for(context, rows * row_cost, kGrain);
   const int64_t chunk = threads == 1 ? rows : std::max<int64_t>(1, ceil_div(rows, 4 * threads));
