@@ -16,11 +16,13 @@ class BlockTable:
 
     def missing(self, num_tokens: int) -> int:
         """How many blocks must be added before the table can hold `num_tokens` tokens."""
-        return max(0, self._pool.blocks_for(num_tokens) - len(self.block_ids))
+        missing = self._pool.blocks_for(num_tokens) - len(self.block_ids)
+        return missing if missing > 0 else 0
 
     def grow(self, num_tokens: int) -> list[int]:
         """Add the blocks that `num_tokens` tokens need, and return those added. The pool has them: see `missing`."""
-        added = self._pool.allocate(self.missing(num_tokens))
+        missing = self.missing(num_tokens)
+        added = self._pool.allocate(missing) if missing else []
         self.block_ids += added
         return added
 

@@ -48,7 +48,7 @@ class Sequence:
     @property
     def num_uncomputed(self) -> int:
         """Known tokens whose keys and values are not in the cache."""
-        return self.num_tokens - self.num_computed
+        return len(self.request.prompt_token_ids) + len(self.output_token_ids) - self.num_computed
 
     def collect_prompt_logprobs(self, start: int, logprobs: list[TokenLogprobs]) -> None:
         """Take the entries for prompt positions `start` + 1 onwards; those collected before a preemption are not

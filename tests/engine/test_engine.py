@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import sys
 
 import pytest
 
@@ -361,6 +362,36 @@ def test_an_id_in_use_is_ignored(caplog: pytest.LogCaptureFixture) -> None:
     assert "running already" in caplog.text
     engine.add(make_request("a", 6, max_tokens=2))
     assert ids(run(engine), "a") == expected("a", 6, 2)
+
+
+def count_calls(engine: Engine) -> int:
+    """How many Python functions one step calls."""
+    calls = 0
+
+    def count(frame: object, event: str, argument: object) -> None:
+        nonlocal calls
+        calls += event in ("call", "c_call")
+
+    sys.setprofile(count)
+    try:
+        engine.step()
+    finally:
+        sys.setprofile(None)
+    return calls
+
+
+def test_a_step_costs_the_same_however_many_wait_or_have_finished() -> None:
+    costs = []
+    for waiting, finished in [(5, 5), (2000, 5), (5, 500)]:
+        engine, _, _ = small(max_num_seqs=2)
+        for i in range(finished):
+            engine.add(make_request(f"f{i}", 4, max_tokens=1))
+        run(engine)
+        for i in range(waiting):
+            engine.add(make_request(f"w{i}", 4, max_tokens=9))
+        engine.step()
+        costs.append(count_calls(engine))
+    assert costs == [costs[0]] * 3
 
 
 def test_first_deltas_say_when_the_request_was_scheduled() -> None:
