@@ -71,11 +71,12 @@ class _ServerCollector(Collector):
         by_reason.add_metric((*self._values, "deferred"), 0)
         yield by_reason
         yield self._gauge("kv_cache_usage_perc", "Share of the KV blocks in use; 1 is all.", metrics.kv_cache_usage)
-        if metrics.cache_config:
-            info = GaugeMetricFamily(
-                self._prefix + "cache_config_info", "The KV cache.", labels=(*metrics.cache_config, "engine")
-            )
-            info.add_metric((*metrics.cache_config.values(), "0"), 1)
+        num_blocks = metrics.engine.num_blocks
+        if num_blocks:  # known from the first step on
+            sizes = {"num_gpu_blocks": num_blocks, "kv_cache_size_tokens": num_blocks * metrics.block_size}
+            labels = {"engine": "0", "block_size": metrics.block_size, **sizes}
+            info = GaugeMetricFamily(self._prefix + "cache_config_info", "The KV cache.", labels=tuple(labels))
+            info.add_metric(tuple(map(str, labels.values())), 1)
             yield info
 
     def _counters(self) -> Iterator[Metric]:

@@ -16,6 +16,7 @@ import socket
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import uvicorn
@@ -24,10 +25,13 @@ import uvloop
 from octavo.config import EngineConfig
 from octavo.engine.async_client import AsyncClient
 from octavo.engine.client import EngineClient
+from octavo.engine.intake import Intake
 from octavo.engine.request import EngineStatus
 from octavo.errors import EngineDeadError, StartupError
 from octavo.server.app import create_app
 from octavo.server.errors import ShuttingDownError
+from octavo.server.http import http_config
+from octavo.server.metrics import Metrics
 from octavo.server.startup import ModelOpening, Phases, ProgressReport, table, url
 from octavo.server.state import Model, ServerState
 from octavo.weights.hub import DEFAULT_MODEL
@@ -60,7 +64,8 @@ class _Lifecycle:
         self._engine_client = client
         self._opening = opening
         self._phases = phases
-        self._state = ServerState(config, on_first_answer=self._report_first_answer)
+        metrics = Metrics(block_size=config.block_size)
+        self._state = ServerState(config, metrics=metrics, on_first_answer=self._report_first_answer)
         self._progress = ProgressReport(not config.disable_progress)
         self._signals = 0
         self._exit_code = 0
@@ -71,7 +76,7 @@ class _Lifecycle:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._on_signal, number)
-        http = _HttpServer(_http_config(self._state))
+        http = _HttpServer(http_config(create_app(self._state), int(CLOSING_SECONDS)))
         serving = asyncio.create_task(http.serve([listener]))
         client = self._state.client = AsyncClient(self._engine_client)
         client.on_status(self._on_status)
@@ -96,18 +101,34 @@ class _Lifecycle:
 
     async def _start(self, client: AsyncClient, listener: socket.socket) -> None:
         self._progress.show(client.status)
-        path, intake = await asyncio.wrap_future(self._opening.result)
-        try:
-            status = await client.wait_until_ready()
-        except EngineDeadError as error:
-            raise StartupError(error.message) from None
+        path, intake, status = await self._both_halves(client)
         intake.max_model_len = status.max_model_len or intake.max_model_len  # what memory allows may be less
         names = self._config.served_model_name or (self._config.model or DEFAULT_MODEL,)
         self._state.metrics.open(names[0], intake.max_model_len)
         self._state.model = Model(names, str(path), intake, int(time.time()))
         self._phases.mark("ready")
-        rows = {"model": f"{', '.join(names)} ({path})", **status.table, **self._phases.rows()}
+        engine = {f"engine: {name}": f"{seconds:.2f} s" for name, seconds in status.seconds.items()}
+        rows = {"model": str(path), "served as": ", ".join(names), **status.table, **engine, **self._phases.rows()}
         logger.info("Serving on %s\n%s", url(listener), table(rows))
+        if client.status.is_dead:  # since it was ready
+            self._on_status(client.status)
+
+    async def _both_halves(self, client: AsyncClient) -> tuple[Path, Intake, EngineStatus]:
+        """The client side and the engine, when both are ready. The first one that fails ends the start."""
+        opened = asyncio.wrap_future(self._opening.result)
+        ready = asyncio.create_task(client.wait_until_ready())
+        halves: list[asyncio.Future[Any]] = [opened, ready]
+        try:
+            await asyncio.wait(halves, return_when=asyncio.FIRST_EXCEPTION)
+            for half in halves:
+                if half.done():
+                    half.result()
+            return *opened.result(), ready.result()
+        except EngineDeadError as error:
+            raise StartupError(error.message) from None
+        finally:
+            for half in halves:
+                half.cancel()
 
     def _on_status(self, status: EngineStatus) -> None:
         self._progress.show(status)
@@ -152,18 +173,3 @@ async def _all_done(running: Mapping[asyncio.Task[None], object]) -> None:
     """Wait until nothing runs any more."""
     while running:
         await asyncio.wait(list(running))
-
-
-def _http_config(state: ServerState) -> uvicorn.Config:
-    return uvicorn.Config(
-        create_app(state),
-        loop="none",
-        http="httptools",
-        ws="none",
-        lifespan="off",
-        log_config=None,
-        log_level="warning",
-        access_log=False,
-        server_header=False,
-        timeout_graceful_shutdown=int(CLOSING_SECONDS),
-    )

@@ -92,7 +92,7 @@ class Metrics:
     prompt_tokens_cached: int = 0
     generation_tokens: int = 0
     engine: EngineStats = field(default_factory=EngineStats)
-    cache_config: dict[str, str] = field(default_factory=dict)
+    block_size: int = 16
     histograms: dict[str, Histogram] = field(default_factory=dict)
     http_requests: dict[tuple[str, str, str], int] = field(default_factory=dict)
     http_durations: dict[tuple[str, str], Histogram] = field(default_factory=dict)

@@ -82,7 +82,8 @@ class Phases:
 
     def rows(self) -> dict[str, str]:
         """For the start-up table."""
-        return {name: f"{seconds:.2f} s after process start" for name, seconds in self.reached.items()}
+        reached = sorted(self.reached.items(), key=lambda item: item[1])
+        return {name: f"{seconds:.2f} s after process start" for name, seconds in reached}
 
 
 class ModelOpening:
@@ -96,6 +97,7 @@ class ModelOpening:
         self._config = config
         self._phases = phases
         self.result: Future[tuple[Path, Intake]] = Future()
+        self.result.set_running_or_notify_cancel()  # whoever stops waiting for it does not stop the thread
         self._is_here = threading.Event()
         if config.model is None or Path(config.model).expanduser().exists():
             self._is_here.set()
@@ -119,6 +121,15 @@ class ModelOpening:
             return
         self._phases.mark("tokenizer ready")
         self.result.set_result((path, intake))
+        _warm_up(intake)
+
+
+def _warm_up(intake: Intake) -> None:
+    """What would else be done first for the first request: compile the template, and the tokenizer's patterns."""
+    if intake.tokenizer is not None:
+        intake.tokenizer.encode("warm up")
+    if intake.chat_template is not None:
+        intake.chat_template.check()
 
 
 class ProgressReport:

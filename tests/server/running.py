@@ -22,6 +22,7 @@ from octavo.engine.intake import Intake
 from octavo.engine.plan import StepPlan
 from octavo.engine.request import EngineStats
 from octavo.server.app import create_app
+from octavo.server.http import http_config
 from octavo.server.metrics import Metrics, SequenceEnd
 from octavo.server.startup import bind
 from octavo.server.state import Model, ServerState
@@ -87,7 +88,7 @@ class RunningServer:
         self.listener = bind("127.0.0.1", 0)
         self.address = f"http://127.0.0.1:{self.listener.getsockname()[1]}"
         self.http = httpx.Client(base_url=self.address, timeout=30)
-        self._uvicorn = uvicorn.Server(uvicorn.Config(create_app(self.state), lifespan="off", log_config=None, ws="none"))
+        self._uvicorn = uvicorn.Server(http_config(create_app(self.state), 2))
         self._threads = ThreadPoolExecutor(8)
         self._loop = asyncio.new_event_loop()
         self._started = threading.Event()

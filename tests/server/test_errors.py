@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 from typing import Any
 
 import httpx
@@ -11,6 +12,7 @@ import pytest
 from octavo.config import EngineConfig
 from octavo.engine.intake import Intake
 from octavo.server.body import MAX_BODY_BYTES
+from octavo.server.http import MAX_HEAD_BYTES
 from tests.server.running import RunningServer, running
 
 HI = [{"role": "user", "content": "Say hi"}]
@@ -241,6 +243,18 @@ def test_bodies_have_a_size(server: RunningServer) -> None:
     for response in (told, found):
         assert response.status_code == 413
         assert response.json()["error"]["code"] == 413
+
+
+@pytest.mark.parametrize("start", [b"GET /", b"GET / HTTP/1.1\r\nx: ", b"GET / HTTP/1.1\r\n" + b"x: y\r\n" * 1000 + b"x: "])
+def test_a_head_that_does_not_end_is_refused(server: RunningServer, start: bytes) -> None:
+    with socket.create_connection(server.listener.getsockname()[:2], timeout=10) as connection:
+        connection.sendall(start + b"x" * (MAX_HEAD_BYTES + 1 - len(start)))
+        assert connection.recv(100).startswith(b"HTTP/1.1 400")
+
+
+def test_the_size_of_a_head_is_counted_for_each_request(server: RunningServer) -> None:
+    for _ in range(1 + MAX_HEAD_BYTES // 100_000):
+        assert server.http.get("/health", headers={"x-large": "x" * 100_000}).status_code == 200
 
 
 def test_json_decode_errors_have_the_place(server: RunningServer) -> None:

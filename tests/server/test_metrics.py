@@ -83,6 +83,9 @@ def test_names_types_and_labels(server: RunningServer) -> None:
         assert kinds[f"vllm:{name}"] == kind
         for sample in scrape.families[f"vllm:{name}"].samples:
             assert (sample.labels["model_name"], sample.labels["engine"]) == ("m", "0")
+    (info,) = scrape.families["vllm:cache_config_info"].samples
+    sizes = {"block_size": "16", "num_gpu_blocks": "64", "kv_cache_size_tokens": "1024"}
+    assert (info.value, info.labels) == (1, {"engine": "0", **sizes})
     assert {"process_resident_memory_bytes", "python_info", "http_requests"} <= set(kinds)
 
 

@@ -137,7 +137,7 @@ async def create_chat_completion(
         model.intake.default_sampling,
         n=body.n,
         max_tokens=getattr(body, name),
-        logprobs=body.top_logprobs if body.logprobs else None,
+        logprobs=(body.top_logprobs or 0) if body.logprobs else None,
     )
     text = await render(model, body)
     id = schema.response_id("chatcmpl", exchange.header(b"x-request-id"), body)

@@ -74,10 +74,11 @@ class TokenNames:
 
 
 def chat_logprobs(entries: Iterable[TokenLogprobs], top: int, names: TokenNames) -> ChatLogprobs:
-    """The chat shape, with the `top` most likely tokens of each position."""
+    """The chat shape, with the `top` most likely tokens of each position; -1 is all that there are."""
+    end = None if top < 0 else top + 1
     content = []
     for entry in entries:
-        pairs = zip(entry.token_ids[1 : top + 1], entry.logprobs[1 : top + 1], strict=True)
+        pairs = zip(entry.token_ids[1:end], entry.logprobs[1:end], strict=True)
         likely = [ChatTopLogprob(names.text(token), max(value, FLOOR), names.bytes(token)) for token, value in pairs]
         token, value = entry.token_ids[0], max(entry.logprobs[0], FLOOR)
         content.append(ChatTokenLogprob(names.text(token), value, names.bytes(token), likely))
