@@ -63,19 +63,30 @@ def test_the_request_ends_within_one_step(slow: RunningServer, path: str, stream
     assert slow.integrity() == {"free": 64, "held": 0, "total": 64}
 
 
-@pytest.mark.parametrize("cycles", [30, pytest.param(300, marks=pytest.mark.nightly)])
-@pytest.mark.parametrize("more", [{"n": 3}, {"prompt": ["a", "b", "c"]}, {"prompt": ["a", "b"], "n": 2}])
+@pytest.fixture(scope="module")
+def steady(intake: Intake) -> Any:
+    """A server whose longest answers take a second."""
+    with running(intake, Script(step_seconds=0.002, num_blocks=256)) as server:
+        yield server
+
+
+@pytest.mark.parametrize("cycles", [12, pytest.param(300, marks=pytest.mark.nightly)])
+@pytest.mark.parametrize(
+    ("more", "count"), [({"n": 3}, 3), ({"prompt": ["a", "b", "c"]}, 3), ({"prompt": ["a", "b"], "n": 2}, 4)]
+)
 @pytest.mark.parametrize("stream", [False, True])
-def test_all_sequences_of_a_request_end(server: RunningServer, more: Any, stream: bool, cycles: int) -> None:
+def test_all_sequences_of_a_request_end(steady: RunningServer, more: Any, count: int, stream: bool, cycles: int) -> None:
     for _ in range(cycles):
-        connection = connect(server, TEXT, {**LONG, **more, "stream": stream})
+        aborted = steady.metrics.success["abort"]
+        connection = connect(steady, TEXT, {**LONG, **more, "stream": stream})
         if stream:
             assert connection.recv(100).startswith(b"HTTP/1.1 200")
         else:
-            server.until(lambda: server.metrics.num_unfinished > 0)
+            steady.until(lambda: steady.metrics.num_unfinished == count)
         connection.close()
-        server.until(server.idle)
-    assert server.integrity()["held"] == 0
+        steady.until(steady.idle)
+        assert steady.metrics.success["abort"] == aborted + count
+    assert steady.integrity() == {"free": 256, "held": 0, "total": 256}
 
 
 def test_a_client_that_leaves_within_its_request_is_nobody(server: RunningServer) -> None:

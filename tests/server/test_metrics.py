@@ -9,7 +9,8 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from octavo.config import EngineConfig
 from octavo.engine.intake import Intake
-from octavo.server.metrics import Histogram, request_token_buckets
+from octavo.engine.request import EngineStats
+from octavo.server.metrics import Histogram, Metrics, request_token_buckets
 from tests.scripted import Script
 from tests.server.running import ByRequestId, RunningServer, running
 from tests.server.test_disconnects import LONG, connect
@@ -160,6 +161,15 @@ def test_preemptions_and_queue_are_seen(intake: Intake) -> None:
         assert scrape("num_preemptions_total") >= 1
         assert scrape("request_num_preemptions_sum") == scrape("num_preemptions_total")
         assert scrape("prompt_tokens_total") == 60
+
+
+def test_an_older_reading_of_the_engine_never_breaks_the_sum() -> None:
+    metrics = Metrics()
+    metrics.on_received(3)
+    metrics.on_engine_stats(EngineStats(num_running=2, num_waiting=1))
+    assert (metrics.num_running, metrics.num_waiting) == (2, 1)
+    metrics.success["stop"] += 2
+    assert (metrics.num_running, metrics.num_waiting) == (1, 0)
 
 
 @pytest.mark.parametrize(("value", "bucket"), [(0.5, 0), (1, 0), (1.5, 1), (2, 1), (9, 2)])

@@ -52,6 +52,8 @@ def test_streams_and_whole_answers_are_the_same(
     ids = [id for part in ("ABC", " Q", "R", "S", "T", "UV", "W", " XYZ") for id in tokenizer.encode(part, False)]
     server.outputs["stop"] = [*ids, 2]
     body = {**prompt, **more, "return_token_ids": True, "logprobs": 1 if path == TEXT else True}
+    server.until(server.idle)
+    before = server.metrics.engine
     whole = server.post(path, body, x_request_id="stop").json()["choices"][0]
     events = server.events(path, {**body, "stream_options": {"include_usage": True}}, x_request_id="stop")
     text = whole["text"] if path == TEXT else whole["message"]["content"]
@@ -69,6 +71,8 @@ def test_streams_and_whole_answers_are_the_same(
     assert logprobs(parts) == logprobs([whole])
     assert all(event["choices"] or "usage" in event for event in events)
     server.until(server.idle)
+    after = server.metrics.engine
+    assert (after.num_finished - before.num_finished, after.num_aborted - before.num_aborted) == (2, 0)
     assert server.integrity()["held"] == 0
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import re
 from typing import Any
@@ -9,7 +10,8 @@ from typing import Any
 import pytest
 
 import octavo
-from tests.server.running import RunningServer
+from octavo.engine.intake import Intake
+from tests.server.running import RunningServer, running
 
 HI = [{"role": "user", "content": "Say hi"}]
 FINGERPRINT = f"octavo-{octavo.__version__}"
@@ -232,6 +234,18 @@ def test_ids_are_random_unless_the_client_gives_one(server: RunningServer) -> No
     assert first != second
     assert server.post("/v1/completions", {**body, "request_id": "mine"}).json()["id"] == "cmpl-mine"
     assert server.post("/v1/completions", {**body, "request_id": "mine"}, x_request_id="head").json()["id"] == "cmpl-head"
+
+
+def test_the_models_defaults_hold_unless_the_request_says_otherwise(intake: Intake) -> None:
+    greedy = dataclasses.replace(intake, default_sampling={"temperature": 0.0, "max_tokens": 3})
+    with running(greedy) as server:
+        refused = server.post("/v1/completions", {"prompt": "a", "n": 2})
+        assert refused.json()["error"]["message"] == "n must be 1 when using greedy sampling, got 2."
+        assert server.post("/v1/completions", {"prompt": "a", "n": 2, "temperature": 1}).status_code == 200
+        chat = {"messages": HI}
+        assert server.post("/v1/chat/completions", chat).json()["usage"]["completion_tokens"] == 3
+        assert server.post("/v1/chat/completions", {**chat, "max_tokens": 5}).json()["usage"]["completion_tokens"] == 5
+        assert server.post("/v1/completions", {"prompt": "a"}).json()["usage"]["completion_tokens"] == 16
 
 
 def test_the_openapi_document_describes_every_route(server: RunningServer) -> None:
