@@ -21,7 +21,7 @@ class Exchange:
     `ending` is set by whoever ends the request from outside (the shutdown), before its task is cancelled.
     """
 
-    __slots__ = ("_disconnected", "_receive", "_scope", "_send", "complete", "ending", "started")
+    __slots__ = ("_disconnected", "_receive", "_scope", "_send", "ending", "started")
 
     def __init__(self, scope: Scope, receive: Receive, send: Send) -> None:
         self._scope = scope
@@ -29,7 +29,6 @@ class Exchange:
         self._send = send
         self._disconnected = False
         self.started = False
-        self.complete = False
         self.ending: OctavoError | None = None
 
     def header(self, name: bytes) -> str | None:
@@ -58,7 +57,6 @@ class Exchange:
 
     async def finish(self, data: bytes = b"") -> None:
         """Send the last piece."""
-        self.complete = True
         await self._send({"type": "http.response.body", "body": data})
 
     async def respond(
@@ -90,6 +88,5 @@ class Exchange:
     async def _watch(self, task: asyncio.Task[None]) -> None:
         while (await self._receive())["type"] != "http.disconnect":
             pass
-        if not self.complete:
-            self._disconnected = True
-            task.cancel()
+        self._disconnected = True
+        task.cancel()
