@@ -10,6 +10,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 import signal
 import socket
@@ -107,6 +108,7 @@ class _Lifecycle:
         self._state.metrics.open(names[0], intake.max_model_len)
         self._state.model = Model(names, str(path), intake, int(time.time()))
         self._phases.mark("ready")
+        gc.freeze()  # vocabulary, template and libraries stay: the collector need not look at them again
         engine = {f"engine: {name}": f"{seconds:.2f} s" for name, seconds in status.seconds.items()}
         rows = {"model": str(path), "served as": ", ".join(names), **status.table, **engine, **self._phases.rows()}
         logger.info("Serving on %s\n%s", url(listener), table(rows))

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import signal
+import sys
 import time
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -11,8 +13,9 @@ from typing import Any
 import psutil
 import pytest
 
+from octavo.engine.request import EngineStatus
 from octavo.errors import StartupError
-from octavo.server.startup import Phases, bind, process_age, table
+from octavo.server.startup import Phases, ProgressReport, bind, process_age, table
 from tests.scripted import Script, script_file
 from tests.server.process import ServerProcess, server_process
 from tests.server.running import decode_events
@@ -168,6 +171,28 @@ def test_a_port_in_use_is_refused_with_what_to_change() -> None:
     assert "\n" not in caught.value.message
     with pytest.raises(StartupError, match="--host"):
         bind("256.0.0.1", 0)
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_the_bar_fills_on_a_terminal_and_leaves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stderr", Terminal())
+    progress = ProgressReport(show_bar=True)
+    progress.show(EngineStatus("loading weights", 50.0))
+    half = sys.stderr.getvalue()  # type: ignore[attr-defined]
+    assert half.endswith(f"loading weights [{'#' * 15}{'.' * 15}]  50 %")
+    progress.show(EngineStatus("ready", 100.0, seconds={"loading weights": 1.0}))
+    assert sys.stderr.getvalue().endswith("\r\x1b[K")  # type: ignore[attr-defined]
+
+
+def test_a_log_has_no_bar(monkeypatch: pytest.MonkeyPatch) -> None:
+    for stderr, show_bar in ((io.StringIO(), True), (Terminal(), False)):
+        monkeypatch.setattr("sys.stderr", stderr)
+        ProgressReport(show_bar).show(EngineStatus("loading weights", 50.0))
+        assert stderr.getvalue() == ""
 
 
 def test_the_clock_of_the_phases_starts_with_the_process() -> None:

@@ -190,6 +190,15 @@ def test_echo_alone_scores_the_prompt(server: RunningServer) -> None:
     assert joined(events) == "Hello world"
 
 
+def test_the_context_is_used_to_its_last_token(server: RunningServer) -> None:
+    full = {"prompt": [5] * 512, "max_tokens": 0, "echo": True, "logprobs": 1}
+    scored = server.post(TEXT, full).json()["choices"][0]
+    assert len(scored["logprobs"]["tokens"]) == 512
+    assert scored["finish_reason"] == "length"
+    almost = server.post(TEXT, {"prompt": [5] * 511, "max_tokens": 9, "return_token_ids": True}).json()["choices"][0]
+    assert (len(almost["token_ids"]), almost["finish_reason"]) == (1, "length")
+
+
 def test_continued_message_is_echoed(server: RunningServer) -> None:
     script(server, "go-on", " you?")
     messages = [*HI, {"role": "assistant", "content": "How are"}]
