@@ -121,12 +121,17 @@ def derived_merges(vocabulary: Mapping[str, int], scores: Iterable[float]) -> li
 
 
 def _stored_merges(metadata: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """ "left right"; a left part may be or begin with a space in vocabularies that are not byte-level."""
-    merges = []
-    for merge in metadata["tokenizer.ggml.merges"]:
-        left, _, right = merge[1:].partition(" ")
-        merges.append((merge[0] + left, right))
-    return merges
+    """The pairs of "left right"; a left part may begin with a space in vocabularies that are not byte-level."""
+    stored: Sequence[str] = metadata["tokenizer.ggml.merges"]
+    merges = [merge.split(" ", 1) if merge[:1] != " " else _spaced(merge) for merge in stored]
+    if any(len(merge) != 2 for merge in merges):
+        raise LoadError("the GGUF file's merges must be pairs of tokens with a space between them")
+    return [(left, right) for left, right in merges]
+
+
+def _spaced(merge: str) -> list[str]:
+    left, *right = merge[1:].split(" ", 1)
+    return [" " + left, *right]
 
 
 def _vocabulary(tokens: Sequence[str]) -> dict[str, int]:
