@@ -42,7 +42,8 @@ def tokenizer_from_gguf(metadata: Mapping[str, Any]) -> Tokenizer:
         special_tokens.get("eos_token") if metadata.get("tokenizer.ggml.add_eos_token", False) else None,
     )
     turn_ends = (metadata.get(f"tokenizer.ggml.{name}_token_id") for name in ("eot", "eom"))
-    return Tokenizer(backend, special_tokens, _chat_templates(metadata), [id for id in turn_ends if id is not None])
+    end_ids = [id for id in turn_ends if id is not None]
+    return Tokenizer(backend, special_tokens, _chat_templates(metadata), end_ids, vocab_size=len(tokens))
 
 
 def _byte_level(metadata: Mapping[str, Any], tokens: Sequence[str]) -> tuple[Backend, bool]:

@@ -26,7 +26,7 @@ from jinja2 import TemplateError, nodes
 from jinja2.exceptions import SecurityError
 from jinja2.ext import Extension, loopcontrols
 from jinja2.parser import Parser
-from jinja2.runtime import BlockReference, Context, LoopContext, Macro
+from jinja2.runtime import Context, LoopContext
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 from jinja2.utils import Namespace
 from jinja2.visitor import NodeTransformer
@@ -140,8 +140,6 @@ class TemplateEnvironment(ImmutableSandboxedEnvironment):
         meter.charge(_TURN)
         if isinstance(__obj, LoopContext):
             args = (__self.count_turns(args[0], _TURN), *args[1:])
-        elif isinstance(__obj, Macro | BlockReference):
-            meter.charge(__self.source_cost)
         elif isinstance(owner, int) and __obj.__name__ == "to_bytes":
             raise TemplateLimitError("int.to_bytes is not available")
         elif isinstance(owner, str | bytes):
@@ -175,13 +173,9 @@ class TemplateEnvironment(ImmutableSandboxedEnvironment):
                     raise TemplateLimitError("a format is too wide")
         return super().wrap_str_format(value)
 
-    source_cost = 0  # of running the longest macro once: its literal text
-
     def _generate(self, source: nodes.Template, name: Any, filename: Any, defer_init: bool = False) -> str:
         """The hook that jinja2 offers between parsing and compiling."""
-        source = cast(nodes.Template, _Meters().visit(source))
-        self.source_cost = _literal_cost(source)
-        return super()._generate(source, name, filename, defer_init)
+        return super()._generate(cast(nodes.Template, _Meters().visit(source)), name, filename, defer_init)
 
 
 class _Meters(NodeTransformer):

@@ -21,7 +21,7 @@ class Tokenizer:
 
     `special_tokens` are the named ones (bos_token, eos_token, ...) with their texts, as templates see them;
     `chat_templates` the named chat templates ("default" is the ordinary one); `eos_token_ids` every id that the
-    tokenizer's own files say ends an answer.
+    tokenizer's own files say ends an answer. `vocab_size` is counted if it is not given.
     """
 
     def __init__(
@@ -30,6 +30,7 @@ class Tokenizer:
         special_tokens: Mapping[str, str],
         chat_templates: Mapping[str, str] | None = None,
         eos_token_ids: Iterable[int] = (),
+        vocab_size: int | None = None,
     ) -> None:
         self._backend = backend
         self.special_tokens = dict(special_tokens)
@@ -43,6 +44,7 @@ class Tokenizer:
         self.eos_token_ids: tuple[int, ...] = tuple(dict.fromkeys([*own, *eos_token_ids]))
         bos = self.bos_token_id
         self._adds_bos = bos is not None and backend.encode("").ids[:1] == [bos]
+        self._vocab_size = vocab_size
         self._pieces: dict[int, bytes] = {}
 
     def _id_of(self, name: str) -> int | None:
@@ -60,10 +62,12 @@ class Tokenizer:
         decoder = self._backend.decoder
         return read_decoder(None if decoder is None else decoder.__getstate__())
 
-    @cached_property
+    @property
     def vocab_size(self) -> int:
         """The largest id, of the added tokens too, plus one. The model may have more rows (padding), or fewer."""
-        return max(self._backend.get_vocab(with_added_tokens=True).values(), default=-1) + 1
+        if self._vocab_size is None:  # counting takes a while, and not everybody asks
+            self._vocab_size = max(self._backend.get_vocab(with_added_tokens=True).values(), default=-1) + 1
+        return self._vocab_size
 
     @cached_property
     def max_chars_per_token(self) -> int:

@@ -46,8 +46,9 @@ def sentencepiece_tokens() -> list[tuple[str, int]]:
 
 
 def _pieces(word: str) -> set[str]:
-    """Beginnings of the word and its characters; those above U+0370 are left to the byte tokens."""
-    pieces = {word[:end] for end in range(1, min(len(word), 9) + 1)} | set(word)
+    """Beginnings of the word, its short parts and its characters; those above U+0370 are left to the byte tokens."""
+    parts = {word[start : start + length] for start in range(len(word)) for length in (1, 2, 3)}
+    pieces = {word[:end] for end in range(1, min(len(word), 9) + 1)} | parts
     return {piece for piece in pieces if all(character < "\u0370" or character == "\u2581" for character in piece)}
 
 

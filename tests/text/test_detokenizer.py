@@ -167,6 +167,8 @@ def test_sentencepieces_first_space_goes_only_at_the_start(prompt: list[int]) ->
     ids = tokenizer.encode("the harbour", add_special_tokens=False)
     assert "".join(deltas(tokenizer, ids, prompt)) == "the harbour"
     assert "".join(deltas(tokenizer, ids, [*prompt, *ids])) == " the harbour"
+    spaces = tokenizer.encode("  the", add_special_tokens=False)
+    assert "".join(deltas(tokenizer, spaces, prompt)) == "  the" == tokenizer._backend.decode(spaces)
 
 
 def test_metaspace_decoder_drops_the_first_tokens_spaces() -> None:

@@ -178,7 +178,7 @@ def test_a_text_whose_tokens_the_model_lacks_is_refused() -> None:
 
 
 def test_special_tokens_are_added_once_or_not_at_all() -> None:  # C79
-    intake = make_intake(tokenizer=small.sentencepiece())
+    intake = Intake(model_config(1000), CONTEXT, small.sentencepiece())
     with_bos = request("the", intake).prompt_token_ids
     assert with_bos[0] == 1
     assert request("<s>the", intake).prompt_token_ids == with_bos

@@ -68,6 +68,11 @@ def test_the_pieces_of_a_bug_report(include: bool) -> None:  # C68
     assert results[-1] == ("QRSTUVW" if include else "", "QRSTUVW")
 
 
+def test_the_longest_of_those_that_end_together_is_cut() -> None:
+    assert StopStrings(["b", "ab"]).push("xab") == ("x", "ab")
+    assert StopStrings(["ab", "b"]).push("xab") == ("x", "ab")
+
+
 def test_no_stop_strings_hold_nothing() -> None:
     searcher = StopStrings([])
     assert searcher.push("anything") == ("anything", None)
