@@ -12,7 +12,8 @@ from starlette.types import Receive, Scope
 
 from octavo.errors import RequestError
 from octavo.server.errors import MediaTypeError, PayloadTooLargeError
-from octavo.server.validation import Issue, SchemaError, convert, unknown_members
+from octavo.server.issues import Issue, SchemaError
+from octavo.server.validation import convert, unknown_members
 
 MAX_BODY_BYTES = 32 << 20
 _MAX_NAMES_LOGGED = 1000

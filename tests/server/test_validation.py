@@ -12,8 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from octavo.server.body import decode_json
+from octavo.server.issues import SchemaError
 from octavo.server.openai.chat import ChatCompletionRequest
-from octavo.server.validation import SchemaError, convert
+from octavo.server.validation import convert
 
 
 class Ours(msgspec.Struct, kw_only=True):
