@@ -125,7 +125,8 @@ class ChatTemplate:
         template = self._template(tools)
         from jinja2 import TemplateError
 
-        from octavo.text.sandbox import TemplateRaisedError, metered
+        from octavo.text.sandbox import TemplateRaisedError
+        from octavo.text.template_meter import metered
 
         try:
             with metered():
@@ -147,7 +148,8 @@ def check_template_variables(names: Mapping[str, Any]) -> None:
 def _compile(source: str) -> Template:
     from jinja2 import TemplateSyntaxError
 
-    from octavo.text.sandbox import TemplateEnvironment, metered
+    from octavo.text.sandbox import TemplateEnvironment
+    from octavo.text.template_meter import metered
 
     try:
         with metered():

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from octavo.errors import ConfigError, ValidationError
-from octavo.text import sandbox
+from octavo.text import template_meter
 from octavo.text.chat_template import ChatTemplate, check_template_variables
 from octavo.text.tokenizer import load_tokenizer
 from tests.golden.derive_text import FILE
@@ -262,7 +262,7 @@ BOMBS = {
 
 @pytest.mark.parametrize("source", BOMBS.values(), ids=BOMBS.keys())
 def test_a_template_cannot_run_away(source: str, monkeypatch: pytest.MonkeyPatch) -> None:  # C146
-    monkeypatch.setattr(sandbox, "OPERATIONS", sandbox.OPERATIONS // 20)  # to save time
+    monkeypatch.setattr(template_meter, "OPERATIONS", template_meter.OPERATIONS // 20)  # to save time
     limited = "too many operations|too large|too wide|longer than 5 seconds|Range too big|is not available|recursion"
     with pytest.raises(ValidationError, match=f"chat template failed on this request: .*({limited})"):
         render(source)
@@ -271,7 +271,7 @@ def test_a_template_cannot_run_away(source: str, monkeypatch: pytest.MonkeyPatch
 def test_time_ends_what_operations_do_not(monkeypatch: pytest.MonkeyPatch) -> None:  # C146
     with pytest.raises(ValidationError, match="too many operations"):
         render(BOMBS["nested loops"])
-    monkeypatch.setattr(sandbox, "CPU_SECONDS", 0.2)
+    monkeypatch.setattr(template_meter, "CPU_SECONDS", 0.2)
     with pytest.raises(ValidationError, match="longer than 0 seconds"):
         render("{% set s = 'ab' * 5000000 %}{% for i in range(99999) %}{% set x = 'bb' in s %}{% endfor %}")
 
