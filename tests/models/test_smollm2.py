@@ -7,36 +7,43 @@ from pathlib import Path
 import pytest
 
 from octavo import LLM, SamplingParams
+from octavo.kernels.cpu.ops import CpuOps
+from octavo.kernels.numpy.ops import NumpyOps
+from octavo.kernels.ops import Ops
+from octavo.models.registry import Model
 from tests.golden.derive_llama import OUTPUT_LENGTH, load
-from tests.models.backends import BACKENDS
 from tests.models.driver import logits_of
 from tests.models.golden_values import TOLERANCE, logits_error
 from tests.models.smollm2 import generate, load_model
 from tests.tools.write_safetensors import smollm2_directory
 
 GOLDEN = load()["smollm2"]
-SIZES = {"numpy": ((512,), 8), "cpu": ((512, 7), OUTPUT_LENGTH)}
-"""Backend -> how the prompt is cut, and how many tokens are generated. The slow one does all of it in the oracle's tests."""
+PROMPTS, OUTPUTS = ([each[key] for each in GOLDEN["greedy"]] for key in ("prompt", "output"))
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
-def test_gguf(smollm2: Path, backend: str) -> None:
-    ops = BACKENDS[backend]()
+def assert_logits(model: Model, ops: Ops, chunk: int) -> None:
+    assert logits_error(logits_of(model, ops, GOLDEN["prompt"], chunk), GOLDEN["logits"]) < TOLERANCE
+
+
+def test_gguf_on_the_reference_backend(smollm2: Path) -> None:
+    """A taste; the oracle's tests let this slow backend do all that the next one does."""
+    ops = NumpyOps()
     model = load_model(smollm2, ops)
-    chunks, count = SIZES[backend]
-    for chunk in chunks:
-        assert logits_error(logits_of(model, ops, GOLDEN["prompt"], chunk), GOLDEN["logits"]) < TOLERANCE, chunk
-    prompts, outputs = ([each[key] for each in GOLDEN["greedy"]] for key in ("prompt", "output"))
-    assert generate(model, ops, prompts, count) == [output[:count] for output in outputs]
-    ops.close()
+    assert_logits(model, ops, chunk=512)
+    assert generate(model, ops, PROMPTS[:4], 8) == [output[:8] for output in OUTPUTS[:4]]
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
-def test_safetensors(backend: str) -> None:
-    ops = BACKENDS[backend]()
-    model = load_model(smollm2_directory("float32"), ops)
-    assert logits_error(logits_of(model, ops, GOLDEN["prompt"], 512), GOLDEN["logits"]) < TOLERANCE
-    ops.close()
+def test_gguf_on_the_native_backend(smollm2: Path) -> None:
+    ops = CpuOps()
+    model = load_model(smollm2, ops)
+    assert_logits(model, ops, chunk=512)
+    assert_logits(model, ops, chunk=7)
+    assert generate(model, ops, PROMPTS, OUTPUT_LENGTH) == OUTPUTS
+
+
+def test_safetensors() -> None:
+    ops = CpuOps()
+    assert_logits(load_model(smollm2_directory("float32"), ops), ops, chunk=512)
 
 
 @pytest.mark.parametrize("source", ["gguf", "safetensors", "sharded bfloat16"])

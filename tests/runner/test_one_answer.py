@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import ml_dtypes
@@ -17,7 +16,6 @@ from octavo.models.registry import Model, build_model
 from octavo.runner.model_runner import ModelRunner
 from octavo.sampling.params import SamplingParams
 from octavo.weights.checkpoint import Weights
-from tests.models.smollm2 import load_model
 from tests.models.tiny import tiny_checkpoint, tiny_config
 
 BLOCKS_FOR_FEWER_THAN_8 = 30
@@ -82,10 +80,3 @@ def test_200_requests_through_a_pool_too_small_for_8(dtype: Any, isa: str) -> No
     checkpoint, ops = tiny_checkpoint(tiny_config(), seed=11), CpuOps(2, isa)
     model = build_model(read_model_config(checkpoint), Weights(checkpoint, np.dtype(dtype), ops), ops)
     assert_each_as_alone(Runs(model, ops, dtype), mixed_requests(200, 160))
-
-
-@pytest.mark.nightly
-def test_200_requests_to_smollm2(smollm2: Path) -> None:
-    ops = CpuOps()
-    model = load_model(smollm2, ops, ml_dtypes.bfloat16)
-    assert_each_as_alone(Runs(model, ops, ml_dtypes.bfloat16), mixed_requests(200, model.config.vocab_size))
