@@ -1,4 +1,4 @@
-"""Whether a request can ever run: asked by the engine on arrival, and by whoever wants to refuse it sooner."""
+"""Whether a request can ever run: asked by the engine on arrival."""
 
 from __future__ import annotations
 

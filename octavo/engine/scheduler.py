@@ -108,7 +108,7 @@ class Scheduler:
 
         All its known tokens must fit at once, and leave a block for every other running sequence, which is what those will
         want within the next half block of steps: otherwise what is computed now would soon be thrown away again. (In
-        simulated mixes this halves the preemptions for a hundredth of the cache.)
+        simulated mixes this saved 12 to 69 % of the preemptions, and cost up to 6 points of the cache's utilisation.)
         """
         spare = len(self.running) // 2
         if not self._free_rows or sequence.table.missing(sequence.num_tokens) + spare > self.pool.num_free:
