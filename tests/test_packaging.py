@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ast
 import re
 import sys
+from importlib.metadata import packages_distributions
 from pathlib import Path
 
 import pytest
@@ -45,6 +47,21 @@ def test_declared_pythons_and_extras() -> None:
     runtime = " ".join(PROJECT["dependencies"])
     assert not re.search(r"torch|transformers|fastapi|pandas|scipy", runtime)
     assert len(PROJECT["dependencies"]) <= 18
+
+
+def test_what_is_declared_is_what_is_imported() -> None:
+    """httptools is the one that only another library imports: uvicorn's protocol of that name."""
+    imported = set()
+    for file in (ROOT / "octavo").rglob("*.py"):
+        for node in ast.walk(ast.parse(file.read_text())):
+            if isinstance(node, ast.Import):
+                imported |= {alias.name.split(".")[0] for alias in node.names}
+            elif isinstance(node, ast.ImportFrom):
+                imported.add((node.module or "").split(".")[0])
+    distributions = packages_distributions()
+    foreign = imported - set(sys.stdlib_module_names) - {"octavo"}
+    expected = {distributions[name][0].lower().replace("_", "-") for name in foreign} | {"httptools"}
+    assert {re.split("[<>=]", line)[0].lower().replace("_", "-") for line in PROJECT["dependencies"]} == expected
 
 
 def test_licence_is_whole() -> None:

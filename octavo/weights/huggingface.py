@@ -18,7 +18,7 @@ from huggingface_hub.errors import (
     RepositoryNotFoundError,
     RevisionNotFoundError,
 )
-from tqdm.auto import tqdm  # type: ignore[import-untyped]
+from huggingface_hub.utils.tqdm import tqdm
 
 from octavo.errors import LoadError
 from octavo.weights.hub import CountBytes, HubUnreachableError
@@ -120,7 +120,9 @@ def _counting_bar(count: CountBytes) -> type[Any]:
     """A progress bar that shows nothing and tells `count` the bytes. The library opens several bars, of which one counts
     what is written to disk; where it counts only files, nothing is told."""
 
-    class CountingBar(tqdm):  # type: ignore[misc]
+    base: Any = tqdm
+
+    class CountingBar(base):  # type: ignore[misc]
         def __init__(self, *args: Any, **options: Any) -> None:
             self._is_bytes = options.get("unit") == "B"
             super().__init__(*args, **{**options, "disable": True})

@@ -1,7 +1,7 @@
 """Hugging Face directories: config.json and safetensors files, one or sharded, memory-mapped.
 
 The format (github.com/huggingface/safetensors): eight bytes with the header's length, a JSON header that names dtype,
-shape and byte range of every tensor, then the data. It is read here and not through the library, which copies bf16.
+shape and byte range of every tensor, then the data. It is read here, since the library's numpy part copies every tensor.
 """
 
 from __future__ import annotations
