@@ -8,7 +8,8 @@ import numpy as np
 
 from octavo.engine.request import Request
 from octavo.sampling.params import SamplingParams
-from octavo.sampling.sampler import SamplingState, sample
+from octavo.sampling.sampler import sample
+from octavo.sampling.state import SamplingState
 
 CASES = {
     "greedy": {"temperature": 0},

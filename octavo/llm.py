@@ -63,8 +63,6 @@ class LLM:
         prompts: PromptType | Sequence[PromptType],
         sampling_params: Params = None,
         use_tqdm: Progress = True,
-        *,
-        priority: int | Sequence[int] = 0,
         **unsupported: Any,
     ) -> list[RequestOutput]:
         """Complete the prompts and return the results in their order.
@@ -75,7 +73,7 @@ class LLM:
         ValidationError itself is raised, and so it is for arguments that are wrong as a whole.
         """
         _refuse(unsupported)
-        return self._generate(read_prompts(prompts), sampling_params, priority, use_tqdm)
+        return self._generate(read_prompts(prompts), sampling_params, use_tqdm)
 
     def chat(
         self,
@@ -88,7 +86,6 @@ class LLM:
         continue_final_message: bool = False,
         tools: list[dict[str, Any]] | None = None,
         chat_template_kwargs: dict[str, Any] | None = None,
-        priority: int | Sequence[int] = 0,
         **unsupported: Any,
     ) -> list[RequestOutput]:
         """Answer one conversation, or several. `chat_template` is the text of a template, in place of the model's.
@@ -105,7 +102,7 @@ class LLM:
             "template_variables": chat_template_kwargs,
         }
         prompts = [self._render(conversation, arguments) for conversation in conversations]
-        return self._generate(prompts, sampling_params, priority, use_tqdm)
+        return self._generate(prompts, sampling_params, use_tqdm)
 
     def stream(
         self, prompt: PromptType, sampling_params: SamplingParams | None = None
@@ -170,20 +167,17 @@ class LLM:
                     version = job.collector.version
                     yield job.collector.output()
 
-    def _generate(
-        self, prompts: Sequence[Prompt | RequestError], params: Params, priority: Any, use_tqdm: Progress
-    ) -> list[RequestOutput]:
-        each_params = per_prompt("sampling_params", params or self.get_default_sampling_params(), len(prompts))
-        each_priority = per_prompt("priority", priority, len(prompts))
-        tried = [self._prepare(*one) for one in zip(prompts, each_params, each_priority, strict=True)]
+    def _generate(self, prompts: Sequence[Prompt | RequestError], params: Params, use_tqdm: Progress) -> list[RequestOutput]:
+        each_params = per_prompt(params or self.get_default_sampling_params(), len(prompts))
+        tried = [self._prepare(*one) for one in zip(prompts, each_params, strict=True)]
         jobs = [one for one in tried if isinstance(one, Job)]
         _report_refused([one for one in tried if isinstance(one, RequestError)], len(jobs))
         self._run(jobs, False if self.config.disable_progress else use_tqdm)
         return [self._result(*one) for one in zip(prompts, tried, strict=True)]
 
-    def _prepare(self, prompt: Prompt | RequestError, params: SamplingParams, priority: int) -> Job | RequestError:
+    def _prepare(self, prompt: Prompt | RequestError, params: SamplingParams) -> Job | RequestError:
         try:
-            return self._session.prepare(prompt, params, priority)
+            return self._session.prepare(prompt, params)
         except RequestError as error:
             return error
 

@@ -220,5 +220,5 @@ def build_engine(config: EngineConfig, report: Callable[[EngineStatus], None]) -
     if script.start_error is not None:
         raise StartupError(script.start_error)
     engine = scripted_engine(ScriptedRunner(script=script))
-    report(EngineStatus("ready", 100.0, seconds={"loading weights": 0.0}, max_model_len=script.max_model_len))
+    report(EngineStatus("ready", 100.0, seconds={"loading weights": 0.0}))
     return engine

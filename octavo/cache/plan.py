@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from octavo.errors import ConfigError
@@ -98,13 +98,9 @@ def plan_memory(config: EngineConfig, model: ModelConfig, *, weights: int, items
         num_blocks=0,
         limits=limits,
     )
-    plan = _with_blocks(plan, _num_blocks(config, plan))
+    plan = replace(plan, num_blocks=_num_blocks(config, plan))
     _check_longest_request_fits(config, plan)
     return plan
-
-
-def _with_blocks(plan: MemoryPlan, num_blocks: int) -> MemoryPlan:
-    return MemoryPlan(**{**plan.__dict__, "num_blocks": num_blocks})
 
 
 def _num_blocks(config: EngineConfig, plan: MemoryPlan) -> int:

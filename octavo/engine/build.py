@@ -61,7 +61,7 @@ def build_engine(config: EngineConfig, report: Report) -> Engine:
         max_model_len=limits.max_model_len,
         enable_chunked_prefill=config.enable_chunked_prefill,
     )
-    phases.ready(_table(str(path), model_config, dtype.name, ops, plan), limits.max_model_len)
+    phases.ready(_table(str(path), model_config, dtype.name, ops, plan))
     return engine
 
 
@@ -93,10 +93,10 @@ class _Phases:
             self._percent = int(percent)
             self._report(EngineStatus(self._phase, float(self._percent), seconds=dict(self._seconds)))
 
-    def ready(self, table: dict[str, str], max_model_len: int) -> None:
+    def ready(self, table: dict[str, str]) -> None:
         """All is done."""
         self._finish()
-        self._report(EngineStatus("ready", 100.0, seconds=self._seconds, table=table, max_model_len=max_model_len))
+        self._report(EngineStatus("ready", 100.0, seconds=self._seconds, table=table))
 
     def _finish(self) -> None:
         now = time.perf_counter()

@@ -17,10 +17,9 @@ class InProcessClient:
     """An `EngineClient` whose `poll` runs one step. Requests and aborts wait in a queue until the engine is between two
     steps, so other threads may make them at any time."""
 
-    def __init__(self, engine: Engine, status: EngineStatus | None = None) -> None:
-        """`status` is the last one that building the engine reported, with the start-up table."""
+    def __init__(self, engine: Engine) -> None:
         self._engine = engine
-        self._status = status or EngineStatus("ready", 100.0, max_model_len=engine.max_model_len)
+        self._status = EngineStatus("ready", 100.0)
         self._commands: deque[Callable[[], None]] = deque()
         self._arrived = threading.Event()
         self._has_news = False  # commands have changed the stats since the last output

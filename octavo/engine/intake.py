@@ -97,15 +97,13 @@ class Intake:
         params: SamplingParams,
         *,
         add_special_tokens: bool = True,
-        default_max_tokens: int | None = None,
         max_tokens_name: str = "max_tokens",
-        priority: int = 0,
         offline: bool = False,
     ) -> Request:
         """The request for the engine; `params` stays as it is. ValidationError for everything that can be refused.
 
-        `max_tokens` is clamped to what fits. Where it is None it becomes `default_max_tokens`, else the model's own default,
-        else what fits. `offline` chooses the texts of vLLM's `LLM` for a prompt that is too long.
+        `max_tokens` is clamped to what fits. Where it is None it becomes the model's own default, else what fits.
+        `offline` chooses the texts of vLLM's `LLM` for a prompt that is too long.
         """
         vocab_size = self.model_config.vocab_size
         if params.stop and self.tokenizer is None:
@@ -122,16 +120,14 @@ class Intake:
             checks.check_offline_length(len(token_ids), self.max_model_len, needs_output=not only_scores)
         checks.check_prompt_length(len(token_ids), self.max_model_len, is_text=isinstance(prompt, str))
         room = checks.room_for_output(len(token_ids), self.max_model_len, only_scores=only_scores)
-        wanted = (params.max_tokens, default_max_tokens, self.default_sampling.get("max_tokens"))
-        max_tokens = min([room, *[count for count in wanted if count is not None][:1]])
+        wanted = self.default_sampling.get("max_tokens", room) if params.max_tokens is None else params.max_tokens
         seed = self._next_seed() if params.seed is None else params.seed
         return Request(
             request_id=request_id,
             prompt_token_ids=token_ids,
-            params=msgspec.structs.replace(params, max_tokens=max_tokens, seed=seed, **logprobs),
+            params=msgspec.structs.replace(params, max_tokens=min(room, wanted), seed=seed, **logprobs),
             arrival_time=time.time(),
             eos_token_ids=list(self.eos_token_ids),
-            priority=priority,
             vocab_size=self.tokenizer.vocab_size if self.tokenizer else None,
         )
 

@@ -19,7 +19,6 @@ class Request(msgspec.Struct, frozen=True):
     params: SamplingParams
     arrival_time: float  # time.time()
     eos_token_ids: list[int] = []  # the tokenizer's own first, then those of config and generation config
-    priority: int = 0
     vocab_size: int | None = None  # ids from here on are never drawn: the model's matrix is padded beyond the tokenizer's
 
 
@@ -79,7 +78,6 @@ class EngineStatus(msgspec.Struct, frozen=True):
     message: str = ""  # with dead: the one-line reason
     seconds: dict[str, float] = {}  # finished phases
     table: dict[str, str] = {}  # the start-up table's rows, with ready
-    max_model_len: int = 0  # with ready
 
     @property
     def is_ready(self) -> bool:

@@ -42,7 +42,6 @@ class ModelConfig:
     # "factors" (from GGUF): every inverse frequency is divided by its entry of `factors` [rotated / 2]
     rope: dict[str, Any]
     eos_token_ids: tuple[int, ...] = ()  # of config.json and generation_config.json
-    bos_token_id: int | None = None
     raw: dict[str, Any] = field(default_factory=dict)
 
     @property
@@ -79,7 +78,6 @@ def read_model_config(checkpoint: Checkpoint) -> ModelConfig:
         dtype=keys.dtype(),
         rope=keys.rope(),
         eos_token_ids=keys.eos_token_ids(),
-        bos_token_id=keys.token_id("bos_token_id"),
         raw=keys.raw,
     )
 
@@ -177,12 +175,6 @@ class _Keys:
                 raise self.error("eos_token_id", "an integer or a list of integers", value)
             found += ids
         return tuple(dict.fromkeys(found))
-
-    def token_id(self, key: str) -> int | None:
-        value = self.raw.get(key)
-        if value is not None and not _is_int(value):
-            raise self.error(key, "an integer")
-        return value
 
 
 def _refuse_quantized(checkpoint: Checkpoint) -> None:

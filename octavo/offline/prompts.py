@@ -42,13 +42,15 @@ def read_prompts(prompts: PromptType | Sequence[PromptType]) -> list[Prompt | Va
     return [_read(prompt) for prompt in prompts]
 
 
-def per_prompt(name: str, value: Any, count: int) -> list[Any]:
-    """One value for all prompts, or a list with one for each. Raises ValidationError when the numbers differ."""
-    if not isinstance(value, list | tuple):
-        return [value] * count
-    if len(value) != count:
-        raise ValidationError(f"{name} has {len(value)} entries for {count} prompts; give one for all, or one for each")
-    return list(value)
+def per_prompt(params: Any, count: int) -> list[Any]:
+    """One sampling_params for all prompts, or a list with one for each. Raises ValidationError when the numbers differ."""
+    if not isinstance(params, list | tuple):
+        return [params] * count
+    if len(params) != count:
+        raise ValidationError(
+            f"sampling_params has {len(params)} entries for {count} prompts; give one for all, or one for each"
+        )
+    return list(params)
 
 
 def _read(prompt: Any) -> Prompt | ValidationError:

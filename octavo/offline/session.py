@@ -50,20 +50,14 @@ class Session:
         """A new request id: "0", "1", ..."""
         return str(next(self._numbers))
 
-    def prepare(self, prompt: Prompt | RequestError, params: SamplingParams, priority: int = 0) -> Job:
+    def prepare(self, prompt: Prompt | RequestError, params: SamplingParams) -> Job:
         """Check a prompt and its parameters. Raises ValidationError (or the error that stands in the prompt's place)."""
         if isinstance(prompt, RequestError):
             raise prompt
         if not isinstance(params, SamplingParams):
             raise ValidationError(f"sampling_params must be SamplingParams, got {type(params).__name__}")
-        request = self.intake.request(
-            self.next_id(),
-            prompt.content,
-            params,
-            add_special_tokens=prompt.add_special_tokens,
-            priority=priority,
-            offline=True,
-        )
+        special = prompt.add_special_tokens
+        request = self.intake.request(self.next_id(), prompt.content, params, add_special_tokens=special, offline=True)
         return Job(request, RequestCollector(request, prompt.text, self.intake.tokenizer, self._client.abort))
 
     def run(self, jobs: Sequence[Job]) -> Generator[None, None, None]:

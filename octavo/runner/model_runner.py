@@ -14,7 +14,8 @@ from octavo.kernels.ops import Array, KVCache, Ops
 from octavo.models.registry import Model
 from octavo.runner.rows import Rows, StepRows
 from octavo.sampling.logprobs import token_logprobs
-from octavo.sampling.sampler import SamplingState, sample
+from octavo.sampling.sampler import sample
+from octavo.sampling.state import SamplingState
 
 LOGITS_BYTES = 64 << 20  # of logits at once: the logprobs of a long prompt never need gigabytes
 

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from octavo.engine.plan import NewRow, ScheduledRow
 from octavo.runner.batch import Batch
-from octavo.sampling.sampler import SamplingState
+from octavo.sampling.state import SamplingState
 
 
 @dataclass(slots=True)

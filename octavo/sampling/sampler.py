@@ -31,8 +31,6 @@ from octavo.sampling.logprobs import token_logprobs
 from octavo.sampling.rng import uniforms
 from octavo.sampling.state import SamplingState
 
-__all__ = ["SampleResult", "SamplingState", "sample"]
-
 
 @dataclass(slots=True)
 class SampleResult:

@@ -51,11 +51,6 @@ class Tokenizer:
         text = self.special_tokens.get(name)
         return None if text is None else self._backend.token_to_id(text)
 
-    @property
-    def chat_template(self) -> str | None:
-        """The ordinary chat template, or None."""
-        return self.chat_templates.get("default")
-
     @cached_property
     def pieces(self) -> PieceDecoder:
         """How token strings turn into bytes. LoadError for a decoder that generates no text (BERT's)."""

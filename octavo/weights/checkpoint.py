@@ -91,10 +91,6 @@ class Weights:
         scoped._prefix = f"{self._prefix}{name}."
         return scoped
 
-    def has(self, name: str) -> bool:
-        """Whether the checkpoint holds the tensor (optional biases, untied heads)."""
-        return self._stored(name) in self._ledger.shapes
-
     def take(self, name: str, shape: Sequence[int]) -> NDArray[Any]:
         """The tensor as `dtype` (converted only if the file differs). LoadError names a missing tensor or both shapes."""
         ledger, stored = self._ledger, self._stored(name)
@@ -123,10 +119,6 @@ class Weights:
                 "%s: %s is stored but tied to %s, and differs from it; it is not used", ledger.checkpoint.path, other, name
             )
         ledger.settle(other)
-
-    def ignore(self, name: str) -> None:
-        """Count a stored tensor as used without reading it."""
-        self._ledger.settle(self._stored(name))
 
     def finish(self) -> None:
         """LoadError naming the tensors that nobody took. Buffers that models compute for themselves are no error."""

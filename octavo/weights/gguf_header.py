@@ -55,7 +55,6 @@ class GGUFTensor:
 class GGUFHeader:
     """All metadata (arrays as lists) and the tensor table under llama.cpp's names, over the mapped file."""
 
-    path: Path
     metadata: dict[str, Any]
     tensors: dict[str, GGUFTensor]
     buffer: mmap.mmap
@@ -86,7 +85,7 @@ def read_header(path: Path) -> GGUFHeader:
         metadata[key] = reader.value(reader.scalar("<u4"), key)
     if metadata.get("split.count", 1) not in (0, 1):
         raise LoadError(f"{path} is one part of a split GGUF file: join the parts with `llama-gguf-split --merge`")
-    return GGUFHeader(path, metadata, reader.tensors(num_tensors, metadata), buffer)
+    return GGUFHeader(metadata, reader.tensors(num_tensors, metadata), buffer)
 
 
 class _Reader:

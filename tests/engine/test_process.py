@@ -59,7 +59,7 @@ def test_loading_reports_its_phases_and_seconds(start: Start) -> None:
     assert client.status.phase == "starting"
     loading, ready = statuses_until_the_end(client)
     assert (loading.phase, loading.percent) == ("loading weights", 50.0)
-    assert (ready.phase, ready.max_model_len) == ("ready", 512)
+    assert (ready.phase, ready.percent) == ("ready", 100.0)
     assert 0.0 < ready.seconds["process start"] < 20.0
 
 

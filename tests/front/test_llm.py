@@ -168,8 +168,9 @@ def test_wrong_arguments(llm: LLM, arguments: tuple[Any, ...], message: str) -> 
 
 def test_arguments_of_vllm_that_are_not_supported(llm: LLM) -> None:
     assert llm.generate("a", SamplingParams(max_tokens=1), lora_request=None)
-    with pytest.raises(ValidationError, match="lora_request is not supported"):
-        llm.generate("a", lora_request="x")
+    for name in ("lora_request", "priority"):
+        with pytest.raises(ValidationError, match=f"{name} is not supported"):
+            llm.generate("a", **{name: [1]})
 
 
 def test_a_request_that_fails_inside_is_reported_in_its_place(llm: LLM, runner: ScriptedRunner) -> None:

@@ -13,7 +13,8 @@ import pytest
 from octavo.engine.request import Request
 from octavo.sampling.logprobs import FLOOR, token_logprobs
 from octavo.sampling.params import SamplingParams
-from octavo.sampling.sampler import SampleResult, SamplingState, sample
+from octavo.sampling.sampler import SampleResult, sample
+from octavo.sampling.state import SamplingState
 from octavo.sampling.stopping import finish_reason
 from tests.sampling import reference
 

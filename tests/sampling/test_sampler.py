@@ -13,7 +13,8 @@ from octavo.engine.request import Request
 from octavo.sampling.logits import BLOCK, edited, kept_tokens, largest
 from octavo.sampling.logprobs import token_logprobs
 from octavo.sampling.params import SamplingParams
-from octavo.sampling.sampler import SamplingState, sample
+from octavo.sampling.sampler import sample
+from octavo.sampling.state import SamplingState
 from tests.sampling import reference
 
 EOS = [1, 2]

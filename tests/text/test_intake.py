@@ -35,7 +35,7 @@ INTAKE = make_intake()
 
 
 def request(prompt: Any = "the harbour", intake: Intake = INTAKE, **more: Any) -> Request:
-    names = ("add_special_tokens", "default_max_tokens", "max_tokens_name", "priority", "offline")
+    names = ("add_special_tokens", "max_tokens_name", "offline")
     options = {name: more.pop(name) for name in names if name in more}
     return intake.request("r", prompt, SamplingParams(**more), **options)
 
@@ -48,12 +48,12 @@ def refusal(prompt: Any = "the harbour", intake: Intake = INTAKE, **more: Any) -
 
 def test_a_request_is_complete() -> None:
     params = SamplingParams(max_tokens=None, stop=["x"])
-    made = INTAKE.request("r", "the harbour", params, priority=3)
+    made = INTAKE.request("r", "the harbour", params)
     assert made.prompt_token_ids == small.byte_level().encode("the harbour")
     assert made.params.max_tokens == CONTEXT - len(made.prompt_token_ids)
     assert made.params.seed is not None
     assert made.params.stop == ["x"]
-    assert (made.request_id, made.eos_token_ids, made.priority) == ("r", [402], 3)
+    assert (made.request_id, made.eos_token_ids) == ("r", [402])
     assert made.arrival_time > 0
     assert (params.max_tokens, params.seed) == (None, None)  # the caller's are left alone
 
@@ -122,10 +122,8 @@ def test_max_tokens_is_clamped_to_what_fits() -> None:  # C100
 def test_max_tokens_where_none_are_given() -> None:
     model_says = make_intake(default_sampling={"max_tokens": 7})
     assert request(ids(8), max_tokens=None).params.max_tokens == 56
-    assert request(ids(8), max_tokens=None, default_max_tokens=16).params.max_tokens == 16
-    assert request(ids(60), max_tokens=None, default_max_tokens=16).params.max_tokens == 4
     assert request(ids(8), model_says, max_tokens=None).params.max_tokens == 7
-    assert request(ids(8), model_says, max_tokens=None, default_max_tokens=16).params.max_tokens == 16
+    assert request(ids(60), model_says, max_tokens=None).params.max_tokens == 4
     assert request(ids(8), model_says, max_tokens=20).params.max_tokens == 20
     assert "min_tokens must be less than or equal to max_tokens=4" in refusal(ids(60), max_tokens=None, min_tokens=9)[0]
 

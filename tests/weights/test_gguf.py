@@ -174,13 +174,13 @@ def test_head_dim_and_defaults(tmp_path: Path) -> None:
 
 
 def test_every_id_that_ends_a_turn_and_the_sampling_defaults(tmp_path: Path) -> None:
-    metadata = {"tokenizer.ggml.eot_token_id": 3, "tokenizer.ggml.eom_token_id": 4, "tokenizer.ggml.bos_token_id": 1}
+    metadata = {"tokenizer.ggml.eot_token_id": 3, "tokenizer.ggml.eom_token_id": 4}
     metadata |= {"general.sampling.temp": 0.6, "general.sampling.top_k": 20, "general.sampling.penalty_repeat": 1.1}
     checkpoint = open_checkpoint(write_gguf(tmp_path / "m.gguf", random_tensors(), metadata))
     sampling = {"temperature": 0.6, "top_k": 20, "repetition_penalty": 1.1}
     assert checkpoint.generation_config == {"eos_token_id": [4, 3], **sampling}
     config = read_model_config(checkpoint)
-    assert (config.eos_token_ids, config.bos_token_id) == ((4, 3), 1)
+    assert config.eos_token_ids == (4, 3)
 
 
 def test_metadata_of_every_value_type_is_what_the_library_reads(tmp_path: Path) -> None:
@@ -307,4 +307,4 @@ def test_the_packaged_model_is_read_as_the_library_reads_it(smollm2: Path) -> No
     assert metadata["tokenizer.chat_template"].startswith("{% for message in messages %}")
     config = read_model_config(open_checkpoint(smollm2))
     assert (config.num_layers, config.num_heads, config.num_kv_heads, config.vocab_size) == (30, 9, 3, 49152)
-    assert (config.eos_token_ids, config.bos_token_id, config.dtype) == ((2,), 1, "bfloat16")
+    assert (config.eos_token_ids, config.dtype) == ((2,), "bfloat16")

@@ -22,10 +22,10 @@ def read(generation: dict[str, Any] | None = None, without: tuple[str, ...] = ()
 
 def test_defaults_are_those_of_llama() -> None:
     absent = ("num_key_value_heads", "head_dim", "rope_parameters", "max_position_embeddings", "rms_norm_eps")
-    config = read(without=(*absent, "tie_word_embeddings", "eos_token_id", "bos_token_id", "dtype"))
+    config = read(without=(*absent, "tie_word_embeddings", "eos_token_id", "dtype"))
     assert config.qkv_heads == (4, 4, 16)
     assert (config.max_position_embeddings, config.norm_epsilon) == (2048, 1e-6)
-    assert (config.tie_word_embeddings, config.eos_token_ids, config.bos_token_id) == (False, (), None)
+    assert (config.tie_word_embeddings, config.eos_token_ids) == (False, ())
     assert config.rope == {"rope_type": "default", "rope_theta": 10000.0}
     assert config.dtype == "float32"  # the checkpoint's own
 
@@ -139,7 +139,6 @@ def test_several_eos_ids_of_both_files(config_eos: Any, generation_eos: Any, exp
         ({"dtype": 16}, "dtype .* must be one of"),
         ({"eos_token_id": "2"}, "eos_token_id .* must be an integer or a list of integers, but is '2'"),
         ({"eos_token_id": [2, None]}, "eos_token_id .* must be"),
-        ({"bos_token_id": 1.5}, "bos_token_id .* must be an integer"),
         ({"rope_parameters": [1]}, "rope_parameters .* must be an object"),
         ({"rope_parameters": {"rope_type": 3}}, "rope_parameters .* rope_type is a string"),
         (
