@@ -6,7 +6,6 @@ are checked, defaults and the seed are filled in. The server and `LLM` both use 
 
 from __future__ import annotations
 
-import json
 import logging
 import random
 import threading
@@ -29,6 +28,7 @@ from octavo.text.chat_template import ChatTemplate, check_template_variables
 from octavo.text.messages import normalize_messages
 from octavo.text.tokenizer import Tokenizer, load_tokenizer
 from octavo.weights.checkpoint import Checkpoint
+from octavo.weights.json_file import read_json
 from octavo.weights.loader import open_checkpoint
 
 logger = logging.getLogger(__name__)
@@ -222,7 +222,10 @@ def _default_sampling(config: EngineConfig, checkpoint: Checkpoint) -> dict[str,
     stored, source = checkpoint.generation_config, checkpoint.path
     if config.generation_config != "auto":
         source = Path(config.generation_config)
-        stored = _read_generation_config(source / "generation_config.json")
+        try:
+            stored = read_json(source / "generation_config.json")
+        except LoadError as error:
+            raise ConfigError(f"--generation-config: {error.message}") from None
     named = {**{name: name for name in _SAMPLING_DEFAULTS}, "max_new_tokens": "max_tokens"}
     defaults = {name: stored[key] for key, name in named.items() if stored.get(key) is not None}
     try:
@@ -232,13 +235,3 @@ def _default_sampling(config: EngineConfig, checkpoint: Checkpoint) -> dict[str,
     if defaults:
         logger.info("sampling defaults from generation_config.json: %s (--generation-config vllm: none)", defaults)
     return defaults
-
-
-def _read_generation_config(file: Path) -> dict[str, Any]:
-    try:
-        content = json.loads(file.read_text("utf-8"))
-    except (OSError, ValueError) as error:
-        raise ConfigError(f"--generation-config: {file} cannot be read: {error}") from None
-    if not isinstance(content, dict):
-        raise ConfigError(f"--generation-config: {file} must hold a JSON object")
-    return content

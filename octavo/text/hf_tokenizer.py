@@ -3,12 +3,12 @@ special_tokens_map.json, added_tokens.json, chat_template.jinja and additional_c
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from octavo.errors import LoadError
 from octavo.text.tokenizer import Tokenizer
+from octavo.weights.json_file import read_json
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer as Backend
@@ -27,11 +27,13 @@ def tokenizer_from_directory(directory: Path) -> Tokenizer:
         backend = tokenizers.Tokenizer.from_file(str(file))
     except Exception as error:  # the library raises nothing narrower
         raise LoadError(f"{file} cannot be read: {error}") from None
-    config = {**_read_json(directory / "special_tokens_map.json"), **_read_json(directory / "tokenizer_config.json")}
+    names = ("special_tokens_map.json", "tokenizer_config.json", "added_tokens.json")
+    special_map, own_config, added = (read_json(directory / name, optional=True) for name in names)
+    config = {**special_map, **own_config}
     special_tokens = named_tokens(config)
     backend.no_truncation()
     backend.no_padding()
-    _add_tokens(backend, config, _read_json(directory / "added_tokens.json"))
+    _add_tokens(backend, config, added)
     _mark_special(backend, special_tokens, config)
     if "add_bos_token" in config or "add_eos_token" in config:
         wanted = [name for name in ("bos", "eos") if config.get(f"add_{name}_token")]
@@ -60,18 +62,6 @@ def _text(value: Any) -> str | None:
     if isinstance(value, dict):
         value = value.get("content")
     return value if isinstance(value, str) else None
-
-
-def _read_json(file: Path) -> dict[str, Any]:
-    try:
-        content = json.loads(file.read_text("utf-8"))
-    except FileNotFoundError:
-        return {}
-    except (OSError, ValueError) as error:
-        raise LoadError(f"{file} cannot be read: {error}") from None
-    if not isinstance(content, dict):
-        raise LoadError(f"{file} must hold a JSON object")
-    return content
 
 
 def _add_tokens(backend: Backend, config: dict[str, Any], legacy: dict[str, Any]) -> None:

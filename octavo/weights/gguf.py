@@ -5,20 +5,15 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import ml_dtypes
 import numpy as np
 from numpy.typing import NDArray
 
 from octavo.errors import LoadError
 from octavo.kernels.ops import Ops
+from octavo.weights.checkpoint import PLAIN_TYPES
 from octavo.weights.gguf_header import GGUFTensor, read_header
 from octavo.weights.gguf_names import FAMILIES, generation_config, hugging_face_config
 
-_PLAIN: dict[str, np.dtype[Any]] = {
-    "F32": np.dtype(np.float32),
-    "F16": np.dtype(np.float16),
-    "BF16": np.dtype(ml_dtypes.bfloat16),
-}
 _QUANTIZED = ("Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "Q2_K", "Q3_K", "Q4_K", "Q5_K", "Q6_K")
 _ROPE_FACTORS = "rope_freqs.weight"
 
@@ -44,8 +39,8 @@ class GGUFCheckpoint:
         self._tensors: dict[str, GGUFTensor] = {}
         self._permuted_heads: dict[str, int] = {}
         for stored, tensor in header.tensors.items():
-            if tensor.type_name not in _PLAIN and tensor.type_name not in _QUANTIZED:
-                supported = ", ".join((*_PLAIN, *_QUANTIZED))
+            if tensor.type_name not in PLAIN_TYPES and tensor.type_name not in _QUANTIZED:
+                supported = ", ".join((*PLAIN_TYPES, *_QUANTIZED))
                 raise LoadError(
                     f"{path}: tensor {stored!r} is {tensor.type_name}, which is not supported; supported: {supported}"
                 )
@@ -75,7 +70,7 @@ class GGUFCheckpoint:
         rows = self._rows(tensor)
         if name in self._permuted_heads:
             rows = _unpermute(rows, self._permuted_heads[name], tensor.shape)
-        plain = _PLAIN.get(tensor.type_name)
+        plain = PLAIN_TYPES.get(tensor.type_name)
         if plain is None:
             return ops.dequantize(rows, tensor.type_name, tensor.shape, dtype)
         return rows.view(plain).reshape(tensor.shape).astype(dtype, copy=False)
@@ -95,7 +90,7 @@ class GGUFCheckpoint:
 
     def _heads(self, key: str, stored: str, tensor: GGUFTensor) -> int:
         heads = self.hf_config.get(key)
-        has_whole_rows = len(tensor.shape) > 1 or tensor.type_name in _PLAIN
+        has_whole_rows = len(tensor.shape) > 1 or tensor.type_name in PLAIN_TYPES
         if not isinstance(heads, int) or heads <= 0 or tensor.shape[0] % (2 * heads) or not has_whole_rows:
             raise LoadError(f"{self.path}: {tensor.shape[0]} rows of tensor {stored!r} do not fit {key} = {heads}")
         return heads

@@ -5,18 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import ml_dtypes
 import numpy as np
 
 from octavo.errors import LoadError
-from octavo.weights.checkpoint import Checkpoint
-from octavo.weights.safetensors import SafetensorsCheckpoint, read_json
+from octavo.weights.checkpoint import PLAIN_TYPES, Checkpoint
+from octavo.weights.json_file import read_json
+from octavo.weights.safetensors import SafetensorsCheckpoint
 
-_DTYPES: dict[str, np.dtype[Any]] = {
-    "float32": np.dtype(np.float32),
-    "float16": np.dtype(np.float16),
-    "bfloat16": np.dtype(ml_dtypes.bfloat16),
-}
+_DTYPES = {dtype.name: dtype for dtype in PLAIN_TYPES.values()}
 
 
 def open_checkpoint(path: Path) -> Checkpoint:

@@ -13,21 +13,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import ml_dtypes
 import numpy as np
 from numpy.typing import NDArray
 
 from octavo.errors import LoadError
 from octavo.kernels.ops import Ops
+from octavo.weights.checkpoint import PLAIN_TYPES
+from octavo.weights.json_file import read_json
 
 INDEX_NAME = "model.safetensors.index.json"
 SINGLE_NAME = "model.safetensors"
 _MAX_HEADER_BYTES = 100_000_000  # as the reference implementation
-_READABLE: dict[str, np.dtype[Any]] = {
-    "F32": np.dtype(np.float32),
-    "F16": np.dtype(np.float16),
-    "BF16": np.dtype(ml_dtypes.bfloat16),
-}
 _ITEM_BYTES = {"BOOL": 1, "U8": 1, "I8": 1, "F8_E4M3": 1, "F8_E5M2": 1, "U16": 2, "I16": 2, "F16": 2, "BF16": 2}
 _ITEM_BYTES |= {"U32": 4, "I32": 4, "F32": 4, "U64": 8, "I64": 8, "F64": 8}
 
@@ -56,11 +52,11 @@ class SafetensorsCheckpoint:
     @property
     def dtype(self) -> str:
         """The type in which most bytes are stored, of those that can be read."""
-        sizes = {str(dtype): 0 for dtype in _READABLE.values()}
+        sizes = dict.fromkeys(PLAIN_TYPES, 0)
         for tensor in self._tensors.values():
-            if tensor.type_name in _READABLE:
-                sizes[str(_READABLE[tensor.type_name])] += tensor.nbytes
-        return max(sizes, key=lambda name: sizes[name])
+            if tensor.type_name in sizes:
+                sizes[tensor.type_name] += tensor.nbytes
+        return str(PLAIN_TYPES[max(sizes, key=lambda name: sizes[name])])
 
     def shapes(self) -> dict[str, tuple[int, ...]]:
         """Name -> shape of every tensor."""
@@ -73,28 +69,13 @@ class SafetensorsCheckpoint:
     def read(self, name: str, dtype: np.dtype[Any], ops: Ops) -> NDArray[Any]:
         """A read-only view on the mapped file, or a copy where `dtype` or the file's alignment asks for one."""
         tensor = self._tensors[name]
-        stored = _READABLE.get(tensor.type_name)
+        stored = PLAIN_TYPES.get(tensor.type_name)
         if stored is None:
             raise LoadError(
-                f"{self.path}: tensor {name!r} is stored as {tensor.type_name}; supported: {', '.join(_READABLE)}"
+                f"{self.path}: tensor {name!r} is stored as {tensor.type_name}; supported: {', '.join(PLAIN_TYPES)}"
             )
         flat = np.frombuffer(tensor.buffer, stored, math.prod(tensor.shape), tensor.offset)
         return np.require(flat.reshape(tensor.shape).astype(dtype, copy=False), requirements="A")
-
-
-def read_json(path: Path, *, optional: bool = False) -> dict[str, Any]:
-    """A JSON object; `{}` for a missing file if `optional`. LoadError otherwise, and for anything else than an object."""
-    try:
-        value = json.loads(path.read_bytes())
-    except FileNotFoundError:
-        if optional:
-            return {}
-        raise LoadError(f"{path.parent} has no {path.name}") from None
-    except (OSError, ValueError, RecursionError) as error:
-        raise LoadError(f"{path} cannot be read as JSON: {error}") from None
-    if not isinstance(value, dict):
-        raise LoadError(f"{path} must hold a JSON object, but holds a {type(value).__name__}")
-    return value
 
 
 def _open_tensors(path: Path) -> dict[str, StoredTensor]:

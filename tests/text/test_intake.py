@@ -325,7 +325,7 @@ def test_sampling_defaults_that_make_no_sense(tmp_path: Path) -> None:
     model = write_model(tmp_path, {"temperature": -1})
     with pytest.raises(LoadError, match=r"temperature must be non-negative.*--generation-config vllm"):
         open_intake(EngineConfig(), model)
-    with pytest.raises(ConfigError, match=r"--generation-config: .*cannot be read"):
+    with pytest.raises(ConfigError, match=r"--generation-config: .*nowhere has no generation_config.json"):
         open_intake(EngineConfig(generation_config=str(tmp_path / "nowhere")), model)
 
 
