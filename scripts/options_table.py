@@ -11,8 +11,7 @@ sys.path.insert(0, str(ROOT))
 from octavo.cli.arguments import GROUPS  # noqa: E402
 from octavo.config import OPTIONS  # noqa: E402
 from octavo.options import vllm  # noqa: E402
-from octavo.options.configure import flag_of  # noqa: E402
-from octavo.options.description import Option  # noqa: E402
+from octavo.options.description import Option, flag_of  # noqa: E402
 from octavo.options.yaml_file import SECTIONS  # noqa: E402
 
 FILE = ROOT / "docs" / "options.md"

@@ -11,8 +11,8 @@ from typing import Any, Protocol
 from octavo.cli.arguments import Parser, add_option, add_options, given_options
 from octavo.config import OPTIONS
 from octavo.errors import ConfigError, RequestError
-from octavo.options.configure import flag_of, parse_value
-from octavo.options.description import describe, option
+from octavo.options.configure import parse_value
+from octavo.options.description import describe, flag_of, option
 
 
 @dataclass(frozen=True)

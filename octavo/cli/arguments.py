@@ -9,8 +9,8 @@ from typing import Any, NoReturn
 from octavo.config import OPTIONS, EngineConfig
 from octavo.errors import ConfigError
 from octavo.options import vllm
-from octavo.options.configure import Given, configure, flag_of, not_yet, plain_name, unknown
-from octavo.options.description import Option
+from octavo.options.configure import Given, configure, not_yet, plain_name, unknown
+from octavo.options.description import Option, flag_of
 
 GROUPS = {"model": "model", "engine": "engine", "server": "HTTP server"}
 _METAVARS = {str: "TEXT", int: "N", float: "X"}

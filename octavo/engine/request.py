@@ -30,6 +30,14 @@ class TokenLogprobs(msgspec.Struct, frozen=True, array_like=True):
     logprobs: list[float]
     rank: int  # of token_ids[0], 1 is the most likely
 
+    def ranked(self) -> dict[int, tuple[float, int]]:
+        """Token id -> (logprob, rank), each id once: the token there first, then the most likely ones."""
+        ranks = [self.rank, *range(1, len(self.token_ids))]
+        result: dict[int, tuple[float, int]] = {}
+        for token_id, logprob, rank in zip(self.token_ids, self.logprobs, ranks, strict=True):
+            result.setdefault(token_id, (logprob, rank))
+        return result
+
 
 class RequestDelta(msgspec.Struct, omit_defaults=True):
     """What one engine step added to one sequence of a request."""

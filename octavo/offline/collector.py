@@ -76,11 +76,8 @@ class RequestCollector:
             metrics.last_token_ts = now
 
     def _position(self, position: TokenLogprobs) -> LogprobsOnePosition:
-        ranks = [position.rank, *range(1, len(position.token_ids))]
-        place: LogprobsOnePosition = {}
-        for token_id, logprob, rank in zip(position.token_ids, position.logprobs, ranks, strict=True):
-            place.setdefault(token_id, Logprob(logprob, rank, self._decoded(token_id)))
-        return place
+        ranked = position.ranked().items()
+        return {token_id: Logprob(logprob, rank, self._decoded(token_id)) for token_id, (logprob, rank) in ranked}
 
     def _decoded(self, token_id: int) -> str | None:
         return self._tokenizer.decode([token_id], skip_special_tokens=False) if self._tokenizer else None

@@ -37,11 +37,6 @@ def plain_name(spelling: str) -> str:
     return spelling.lstrip("-").replace("-", "_")
 
 
-def flag_of(name: str) -> str:
-    """`max_model_len` to `--max-model-len`."""
-    return "--" + name.replace("_", "-")
-
-
 # Every name that an option goes by -> the field's name.
 FIELD_NAMES: Mapping[str, str] = {plain_name(flag): name for name, option in OPTIONS.items() for flag in option.spellings}
 

@@ -13,6 +13,11 @@ from octavo.errors import ConfigError
 TYPE_NAMES: Mapping[type, str] = {str: "text", int: "a whole number", float: "a number", bool: "true or false"}
 
 
+def flag_of(name: str) -> str:
+    """`max_model_len` to `--max-model-len`."""
+    return "--" + name.replace("_", "-")
+
+
 def option(
     default: Any,
     help: str,
@@ -49,8 +54,8 @@ class Option:
 
     @property
     def flag(self) -> str:
-        """The first spelling, `--field-name`."""
-        return "--" + self.name.replace("_", "-")
+        """The first spelling."""
+        return flag_of(self.name)
 
     @property
     def spellings(self) -> tuple[str, ...]:

@@ -23,6 +23,12 @@ class HubUnreachableError(LoadError):
     """The hub cannot be asked (offline mode, no connection); what is cached may still do."""
 
 
+def first_line(error: Exception) -> str:
+    """The first line of a library's message, or the error's name if it has none."""
+    lines = str(error).strip().splitlines()
+    return lines[0] if lines else type(error).__name__
+
+
 class Hub(Protocol):
     """One hub's client library. Errors are LoadErrors of one line that say what to do."""
 

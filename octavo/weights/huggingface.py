@@ -21,7 +21,7 @@ from huggingface_hub.errors import (
 from huggingface_hub.utils.tqdm import tqdm
 
 from octavo.errors import LoadError
-from octavo.weights.hub import CountBytes, HubUnreachableError
+from octavo.weights.hub import CountBytes, HubUnreachableError, first_line
 from octavo.weights.hub_files import HubId
 
 logger = logging.getLogger(__name__)
@@ -63,7 +63,7 @@ class HuggingFaceHub:
                 refusal = _refusal(error, model)
                 if refusal is not None:
                     raise refusal from None
-                reason = _first_line(error)
+                reason = first_line(error)
                 logger.warning("downloading %s broke off: %s", model.repo, reason)
         raise LoadError(f"downloading {model.repo} broke off ({reason}); start again, finished files are kept")
 
@@ -105,15 +105,10 @@ def _unreachable(error: Exception) -> HubUnreachableError:
     if isinstance(error, OfflineModeIsEnabled):
         return HubUnreachableError("offline mode is on: unset HF_HUB_OFFLINE to download it, or give a local path")
     endpoint = huggingface_hub.constants.ENDPOINT
-    reason = _first_line(error)
+    reason = first_line(error)
     return HubUnreachableError(
         f"{endpoint} cannot be reached ({reason}): check the network or HF_ENDPOINT, or give a local path"
     )
-
-
-def _first_line(error: Exception) -> str:
-    lines = str(error).strip().splitlines()
-    return lines[0] if lines else type(error).__name__
 
 
 def _counting_bar(count: CountBytes) -> type[Any]:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from octavo.errors import LoadError
-from octavo.weights.hub import CountBytes, HubUnreachableError
+from octavo.weights.hub import CountBytes, HubUnreachableError, first_line
 from octavo.weights.hub_files import HubId
 
 
@@ -49,7 +49,7 @@ class ModelScopeHub:
             explained = _explain(error, model)
             if isinstance(explained, HubUnreachableError):
                 explained = LoadError(
-                    f"downloading {model.repo} broke off ({_first_line(error)}); start again, finished files are kept"
+                    f"downloading {model.repo} broke off ({first_line(error)}); start again, finished files are kept"
                 )
             raise explained from None
         return Path(found)
@@ -83,10 +83,5 @@ def _explain(error: Exception, model: HubId) -> LoadError:
         revision = f" of revision {model.revision!r}" if model.revision else ""
         return LoadError(f"ModelScope has no model {model.repo}{revision}, or it is private; check the name")
     return HubUnreachableError(
-        f"ModelScope cannot be reached ({_first_line(error)}): check the network, or give a local path"
+        f"ModelScope cannot be reached ({first_line(error)}): check the network, or give a local path"
     )
-
-
-def _first_line(error: Exception) -> str:
-    lines = str(error).strip().splitlines()
-    return lines[0] if lines else type(error).__name__

@@ -1,4 +1,4 @@
-"""Logprobs in the shapes of the two APIs. Values are at least -9999 (a masked token has -inf): JSON has no infinity."""
+"""Logprobs in the shapes of the two APIs. Values are finite, as JSON needs them: `octavo.sampling.logprobs` sees to it."""
 
 from __future__ import annotations
 
@@ -8,8 +8,6 @@ import msgspec
 
 from octavo.engine.request import TokenLogprobs
 from octavo.text.tokenizer import Tokenizer
-
-FLOOR = -9999.0
 
 
 class ChatTopLogprob(msgspec.Struct):
@@ -79,8 +77,8 @@ def chat_logprobs(entries: Iterable[TokenLogprobs], top: int, names: TokenNames)
     content = []
     for entry in entries:
         pairs = zip(entry.token_ids[1:end], entry.logprobs[1:end], strict=True)
-        likely = [ChatTopLogprob(names.text(token), max(value, FLOOR), names.bytes(token)) for token, value in pairs]
-        token, value = entry.token_ids[0], max(entry.logprobs[0], FLOOR)
+        likely = [ChatTopLogprob(names.text(token), value, names.bytes(token)) for token, value in pairs]
+        token, value = entry.token_ids[0], entry.logprobs[0]
         content.append(ChatTokenLogprob(names.text(token), value, names.bytes(token), likely))
     return ChatLogprobs(content)
 
@@ -100,10 +98,10 @@ def completion_logprobs(
             result.token_logprobs.append(None)
             result.top_logprobs.append(None)
             continue
-        result.token_logprobs.append(max(entry.logprobs[0], FLOOR))
+        result.token_logprobs.append(entry.logprobs[0])
         top: dict[str, float] = {}
         for token, value in zip(entry.token_ids, entry.logprobs, strict=True):
-            top.setdefault(names.text(token), max(value, FLOOR))  # of two with one text the likelier stays
+            top.setdefault(names.text(token), value)  # of two with one text the likelier stays
         result.top_logprobs.append(top)
     return result
 
@@ -116,8 +114,4 @@ def prompt_logprobs(entries: Iterable[TokenLogprobs | None] | None, names: Token
 
 
 def _prompt_entry(entry: TokenLogprobs, names: TokenNames) -> dict[str, PromptLogprob]:
-    ranks = [entry.rank, *range(1, len(entry.token_ids))]
-    result: dict[str, PromptLogprob] = {}
-    for token, value, rank in zip(entry.token_ids, entry.logprobs, ranks, strict=True):
-        result.setdefault(str(token), PromptLogprob(max(value, FLOOR), rank, names.text(token)))
-    return result
+    return {str(token): PromptLogprob(value, rank, names.text(token)) for token, (value, rank) in entry.ranked().items()}
