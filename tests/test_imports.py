@@ -35,10 +35,11 @@ SHARED = {
 # Room -> rooms of which it may import all. Down only: nothing here leads back up.
 MAY_IMPORT = {
     "options": set(),
-    "kernels": set(),
+    "cgroups": set(),
+    "kernels": {"cgroups"},
     "layers": set(),
     "weights": set(),
-    "cache": set(),
+    "cache": {"cgroups"},
     "sampling": set(),
     "text": {"weights"},
     "models": {"layers", "weights"},

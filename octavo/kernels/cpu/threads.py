@@ -10,6 +10,8 @@ import math
 import os
 from pathlib import Path
 
+from octavo.cgroups import control_groups, read_text
+
 
 def default_threads(root: Path = Path("/"), affinity: set[int] | None = None) -> int:
     """Threads of the native kernels. `root` is where /proc and /sys are looked for, `affinity` the processors that this
@@ -30,51 +32,25 @@ def physical_cores(root: Path, cpus: set[int]) -> int:
     """Cores that `cpus` belong to, by the kernel's topology files; processors without one count as cores."""
     cores = set()
     for cpu in cpus:
-        siblings = _read(root / f"sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list")
+        siblings = read_text(root / f"sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list")
         cores.add(siblings or f"cpu{cpu}")
     return len(cores)
 
 
 def cgroup_quota(root: Path) -> float | None:
     """The tightest processor quota of this process's control group and its ancestors, in processors; None: no quota."""
-    quotas = []
-    for line in (_read(root / "proc/self/cgroup") or "0::/").splitlines():
-        _, controllers, path = line.split(":", 2)
-        if controllers == "":
-            quotas += [_quota_v2(folder) for base in _mounts_v2(root) for folder in _ancestors(base, path)]
-        elif "cpu" in controllers.split(","):
-            base = root / "sys/fs/cgroup" / controllers
-            base = base if base.is_dir() else root / "sys/fs/cgroup/cpu"
-            quotas += [_quota_v1(folder) for folder in _ancestors(base, path)]
-    known = [quota for quota in quotas if quota is not None]
-    return min(known) if known else None
+    quotas = [quota(group) for group in control_groups("cpu", root) for quota in (_quota_v2, _quota_v1)]
+    return min((quota for quota in quotas if quota is not None), default=None)
 
 
-def _mounts_v2(root: Path) -> list[Path]:
-    return [root / "sys/fs/cgroup", root / "sys/fs/cgroup/unified"]
-
-
-def _ancestors(base: Path, path: str) -> list[Path]:
-    """The group's folder and all above it. Inside a container the path may not exist below the mount: its root is ours."""
-    parts = Path(path.lstrip("/")).parts
-    return [base.joinpath(*parts[:count]) for count in range(len(parts), -1, -1)]
-
-
-def _quota_v2(folder: Path) -> float | None:
-    fields = (_read(folder / "cpu.max") or "max").split()
+def _quota_v2(group: Path) -> float | None:
+    fields = (read_text(group / "cpu.max") or "max").split()
     if len(fields) != 2 or fields[0] == "max":
         return None
     return int(fields[0]) / int(fields[1])
 
 
-def _quota_v1(folder: Path) -> float | None:
-    quota = int(_read(folder / "cpu.cfs_quota_us") or -1)
-    period = int(_read(folder / "cpu.cfs_period_us") or 0)
+def _quota_v1(group: Path) -> float | None:
+    quota = int(read_text(group / "cpu.cfs_quota_us") or -1)
+    period = int(read_text(group / "cpu.cfs_period_us") or 0)
     return quota / period if quota > 0 and period > 0 else None
-
-
-def _read(path: Path) -> str | None:
-    try:
-        return path.read_text().strip()
-    except OSError:
-        return None
