@@ -126,7 +126,7 @@ void octavo_weight_free(octavo_weight* weight) { delete weight; }
 int octavo_dequantize(octavo_context* context, const void* raw, int64_t raw_bytes, int32_t type, int64_t count, int32_t dtype,
                       void* out) {
   if (missing(context)) return closed();
-  const BlockSize block = gguf_block_size(type);
+  const BlockSize block = context->kernels->block_size(type);
   if (block.values == 0) return fail(OCTAVO_INVALID, "GGUF type %d cannot be dequantized", type);
   if (dtype < 0 || dtype >= kDTypes) return fail(OCTAVO_INVALID, "unknown dtype %d", dtype);
   if (count < 0 || count % block.values != 0 || raw_bytes != count / block.values * block.bytes)

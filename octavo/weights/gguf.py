@@ -70,10 +70,9 @@ class GGUFCheckpoint:
         rows = self._rows(tensor)
         if name in self._permuted_heads:
             rows = _unpermute(rows, self._permuted_heads[name], tensor.shape)
-        plain = PLAIN_TYPES.get(tensor.type_name)
-        if plain is None:
-            return ops.dequantize(rows, tensor.type_name, tensor.shape, dtype)
-        return rows.view(plain).reshape(tensor.shape).astype(dtype, copy=False)
+        if PLAIN_TYPES.get(tensor.type_name) == dtype:
+            return rows.view(dtype).reshape(tensor.shape)
+        return ops.dequantize(rows, tensor.type_name, tensor.shape, dtype)
 
     def _rows(self, tensor: GGUFTensor) -> NDArray[np.uint8]:
         """The file's bytes, [..., bytes of a row]."""

@@ -228,30 +228,46 @@ void unpack_plain(const uint8_t* raw, int64_t count, typename Target::Element* o
   std::memcpy(out + i, target, (count - i) * sizeof(target[0]));
 }
 
-template <class Target>
-bool dequantize_to(int32_t type, const uint8_t* raw, int64_t blocks, void* out) {
-  auto* target = static_cast<typename Target::Element*>(out);
+// Calls `function` with a value of the block's type; false if the ggml type is not among these.
+template <class Function>
+bool with_block(int32_t type, Function function) {
   switch (type) {
-    case F32::type: unpack_plain<Target, F32>(raw, blocks, target); return true;
-    case F16::type: unpack_plain<Target, F16>(raw, blocks, target); return true;
-    case BF16::type: unpack_plain<Target, BF16>(raw, blocks, target); return true;
-    case Q4_0::type: unpack<Target, Q4_0>(raw, blocks, target); return true;
-    case Q4_1::type: unpack<Target, Q4_1>(raw, blocks, target); return true;
-    case Q5_0::type: unpack<Target, Q5_0>(raw, blocks, target); return true;
-    case Q5_1::type: unpack<Target, Q5_1>(raw, blocks, target); return true;
-    case Q8_0::type: unpack<Target, Q8_0>(raw, blocks, target); return true;
-    case Q2_K::type: unpack<Target, Q2_K>(raw, blocks, target); return true;
-    case Q3_K::type: unpack<Target, Q3_K>(raw, blocks, target); return true;
-    case Q4_K::type: unpack<Target, Q4_K>(raw, blocks, target); return true;
-    case Q5_K::type: unpack<Target, Q5_K>(raw, blocks, target); return true;
-    case Q6_K::type: unpack<Target, Q6_K>(raw, blocks, target); return true;
+    case F32::type: function(F32{}); return true;
+    case F16::type: function(F16{}); return true;
+    case BF16::type: function(BF16{}); return true;
+    case Q4_0::type: function(Q4_0{}); return true;
+    case Q4_1::type: function(Q4_1{}); return true;
+    case Q5_0::type: function(Q5_0{}); return true;
+    case Q5_1::type: function(Q5_1{}); return true;
+    case Q8_0::type: function(Q8_0{}); return true;
+    case Q2_K::type: function(Q2_K{}); return true;
+    case Q3_K::type: function(Q3_K{}); return true;
+    case Q4_K::type: function(Q4_K{}); return true;
+    case Q5_K::type: function(Q5_K{}); return true;
+    case Q6_K::type: function(Q6_K{}); return true;
     default: return false;
   }
 }
 
+template <class Target>
+void dequantize_to(int32_t type, const uint8_t* raw, int64_t blocks, void* out) {
+  auto* target = static_cast<typename Target::Element*>(out);
+  with_block(type, [=](auto block) {
+    using Block = decltype(block);
+    if constexpr (Block::values == 1) unpack_plain<Target, Block>(raw, blocks, target);
+    else unpack<Target, Block>(raw, blocks, target);
+  });
+}
+
 }  // namespace
 
-bool dequantize(int32_t type, const uint8_t* raw, int64_t blocks, int32_t dtype, void* out) {
+BlockSize block_size(int32_t type) {
+  BlockSize size{0, 0};
+  with_block(type, [&](auto block) { size = {block.values, block.bytes}; });
+  return size;
+}
+
+void dequantize(int32_t type, const uint8_t* raw, int64_t blocks, int32_t dtype, void* out) {
   if (dtype == kFloat32) return dequantize_to<ToFloat32>(type, raw, blocks, out);
   if (dtype == kBFloat16) return dequantize_to<ToBFloat16>(type, raw, blocks, out);
   return dequantize_to<ToFloat16>(type, raw, blocks, out);

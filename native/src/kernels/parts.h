@@ -11,7 +11,8 @@ extern const AttentionKernels attention_kernels[kDTypes];
 void rms_norm(const float* x, const float* weight, int64_t rows, int64_t width, float epsilon, float* y);
 void silu_and_multiply(const float* x, int64_t rows, int64_t width, float* y);
 void rotate(float* row, int64_t heads, int64_t head_size, const float* cos_sin, int64_t rotary);
-bool dequantize(int32_t type, const uint8_t* raw, int64_t blocks, int32_t dtype, void* out);
+BlockSize block_size(int32_t type);
+void dequantize(int32_t type, const uint8_t* raw, int64_t blocks, int32_t dtype, void* out);
 
 extern const Kernels kernels;
 

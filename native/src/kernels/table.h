@@ -108,6 +108,11 @@ inline int64_t attention_scratch_bytes(const CacheShape& shape) {
   return 4 * (kAttentionRows * shape.key_rows + scores + 2 * partial_floats(shape) + kTileTokens * shape.value_columns) + 1024;
 }
 
+// Values and bytes of one GGUF block; 0 if the type is not known.
+struct BlockSize {
+  int64_t values, bytes;
+};
+
 // ---- all of it ---------------------------------------------------------------------------------------------------
 struct Kernels {
   const char* name;
@@ -116,15 +121,10 @@ struct Kernels {
   void (*rms_norm)(const float* x, const float* weight, int64_t rows, int64_t width, float epsilon, float* y);
   void (*silu_and_multiply)(const float* x, int64_t rows, int64_t width, float* y);
   void (*rotate)(float* row, int64_t heads, int64_t head_size, const float* cos_sin, int64_t rotary);
-  // GGUF blocks of a ggml type; false if the type is not known here.
-  bool (*dequantize)(int32_t type, const uint8_t* raw, int64_t blocks, int32_t dtype, void* out);
+  // GGUF blocks of a ggml type for which `block_size` is not 0.
+  BlockSize (*block_size)(int32_t type);
+  void (*dequantize)(int32_t type, const uint8_t* raw, int64_t blocks, int32_t dtype, void* out);
 };
-
-// Values and bytes of one GGUF block; 0 if the type is not known.
-struct BlockSize {
-  int64_t values, bytes;
-};
-BlockSize gguf_block_size(int32_t type);
 
 // The best supported instruction set first; null if `name` is unknown, not compiled in or not supported here.
 const Kernels* find_kernels(const char* name);

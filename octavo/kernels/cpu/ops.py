@@ -16,23 +16,6 @@ from octavo.kernels.cpu.threads import default_threads
 from octavo.kernels.ops import Array, KVCache
 from octavo.runner.batch import Batch
 
-# Numbers of gguf.GGMLQuantizationType that `dequantize` knows.
-_GGUF_TYPES = {
-    "F32": 0,
-    "F16": 1,
-    "Q4_0": 2,
-    "Q4_1": 3,
-    "Q5_0": 6,
-    "Q5_1": 7,
-    "Q8_0": 8,
-    "Q2_K": 10,
-    "Q3_K": 11,
-    "Q4_K": 12,
-    "Q5_K": 13,
-    "Q6_K": 14,
-    "BF16": 30,
-}
-
 
 class CpuOps:
     """Native kernels. A result row depends on that row alone, bit for bit, within one instruction set.
@@ -91,13 +74,18 @@ class CpuOps:
         self, raw: NDArray[np.uint8], type_name: str, shape: tuple[int, ...], dtype: np.dtype[Any]
     ) -> NDArray[Any]:
         """GGUF blocks to `dtype` [shape]: the gguf library's float32 values, rounded to nearest even."""
-        number = _GGUF_TYPES.get(type_name)
-        if number is None:
-            raise ValueError(f"GGUF type {type_name} cannot be dequantized")
+        from gguf.constants import GGMLQuantizationType  # here, where a GGUF file has loaded the library already
+
         blocks = np.ascontiguousarray(raw)
         out = np.empty(shape, dtype)
         status = self._library.octavo_dequantize(
-            self._context, blocks.ctypes.data, blocks.nbytes, number, out.size, dtype_code(dtype), out.ctypes.data
+            self._context,
+            blocks.ctypes.data,
+            blocks.nbytes,
+            GGMLQuantizationType[type_name],
+            out.size,
+            dtype_code(dtype),
+            out.ctypes.data,
         )
         if status:
             raise failure(status)
