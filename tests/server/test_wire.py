@@ -11,6 +11,7 @@ import pytest
 
 import octavo
 from octavo.engine.intake import Intake
+from octavo.text.chat_template import ChatTemplate
 from tests.server.running import RunningServer, running
 
 HI = [{"role": "user", "content": "Say hi"}]
@@ -208,6 +209,16 @@ def test_tokenize_and_back(server: RunningServer) -> None:
     ids += [4093, 198, 36218, 15876, 2, 198, 1, 520, 9531, 198]
     assert answer.json() == {"count": 32, "max_model_len": 512, "tokens": ids, "token_strs": None}
     assert server.post("/detokenize", {"model": "m", "tokens": [19556, 905]}).text == '{"prompt":"Hello world"}'
+
+
+def test_tokenize_counts_tools_as_the_template_prints_them(intake: Intake) -> None:
+    template = ChatTemplate("{{ messages[0].content }}{% for tool in tools or [] %} {{ tool.name }}{% endfor %}")
+    with running(dataclasses.replace(intake, chat_template=template)) as server:
+        answers = [
+            server.post("/tokenize", {"messages": HI, "tools": tools}).json() for tools in (None, [{"name": "world"}])
+        ]
+        prompts = [server.post("/detokenize", {"tokens": answer["tokens"]}).json()["prompt"] for answer in answers]
+    assert prompts == ["Say hi", "Say hi world"]
 
 
 @pytest.mark.parametrize("method", ["GET", "POST"])

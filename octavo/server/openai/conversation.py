@@ -14,6 +14,7 @@ class Conversation(Protocol):
     messages: list[Any]
     add_generation_prompt: bool
     continue_final_message: bool
+    tools: list[Any] | None
     documents: list[Any] | None
     chat_template: str | None
     chat_template_kwargs: dict[str, Any] | None
@@ -28,6 +29,7 @@ async def render(model: Model, body: Conversation) -> str:
     def work() -> str:
         return model.intake.render_chat(
             body.messages,
+            tools=body.tools,
             documents=body.documents,
             add_generation_prompt=body.add_generation_prompt,
             continue_final_message=body.continue_final_message,
