@@ -89,10 +89,12 @@ class EngineStatus(msgspec.Struct, frozen=True):
 
     @property
     def is_ready(self) -> bool:
+        """Whether the engine takes steps."""
         return self.phase == "ready"
 
     @property
     def is_dead(self) -> bool:
+        """Whether it never will again."""
         return self.phase == "dead"
 
 

@@ -32,6 +32,7 @@ class ModelRunner:
 
     @property
     def num_blocks(self) -> int:
+        """Blocks in the KV cache."""
         return self._cache.num_blocks
 
     def execute(self, plan: StepPlan) -> list[RowResult]:
