@@ -79,11 +79,14 @@ def open_model(found: dict[str, Any], **defaults: Any) -> Model:
 
 
 def one_shot_text(found: dict[str, Any]) -> str | None:
-    """What --prompt says, or standard input when that is no terminal; None when there is a person to talk to."""
+    """What --prompt says, or standard input when that is no terminal; None when there is a person to talk to.
+
+    The line end with which `echo` and text files close is no part of the text: the model would answer it as well.
+    """
     if "prompt" in found:
         text: str = found.pop("prompt")
         return text
-    return None if sys.stdin.isatty() else sys.stdin.read()
+    return None if sys.stdin.isatty() else sys.stdin.read().removesuffix("\n")
 
 
 def print_answer(pieces: Generator[str, None, None], said: list[str] | None = None) -> None:

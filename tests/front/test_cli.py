@@ -95,6 +95,19 @@ def test_chat_once(run: Run, server: Loopback, suffix: str) -> None:
     assert body == {"model": "first", "stream": True, "messages": messages}
 
 
+@pytest.mark.parametrize(
+    ("piped", "sent"), [("one", "one"), ("one\n", "one"), ("one\n\n", "one\n"), (" one \ntwo\n", " one \ntwo")]
+)
+def test_piped_text_is_sent_without_its_last_line_end(run: Run, server: Loopback, piped: str, sent: str) -> None:
+    server.answers[CHAT] = (200, chat_pieces("yes"))
+    server.answers[COMPLETIONS] = (200, events({"choices": [{"text": "yes"}]}))
+    for command in ("chat", "complete"):
+        assert run(command, "mine", "--url", server.url, stdin=piped) == (0, "yes\n", "")
+    (_, _, chat), (_, _, completion) = server.requests
+    assert chat["messages"] == [{"role": "user", "content": sent}]
+    assert completion["prompt"] == sent
+
+
 def test_parameters_key_and_model_reach_the_server(run: Run, server: Loopback) -> None:
     server.answers[COMPLETIONS] = (200, events({"choices": [{"text": " two"}]}, {"choices": [{"text": " three"}]}))
     flags = [
