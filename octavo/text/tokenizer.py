@@ -76,7 +76,9 @@ class Tokenizer:
         ValidationError for a lone surrogate, which no text can hold.
         """
         try:
-            ids: list[int] = self._backend.encode(text, add_special_tokens=add_special_tokens).ids
+            # as a batch of one: only batches let other threads run meanwhile, and this kind computes no offsets
+            batch = self._backend.encode_batch_fast([text], add_special_tokens=add_special_tokens)
+            ids: list[int] = batch[0].ids
         except TypeError:
             raise ValidationError(_surrogate_message(text), parameter="prompt") from None
         if add_special_tokens and self._adds_bos and ids[1:2] == [self.bos_token_id]:

@@ -6,6 +6,7 @@ from __future__ import annotations
 import heapq
 import json
 import logging
+import threading
 from pathlib import Path
 
 import pytest
@@ -72,6 +73,17 @@ def test_a_lone_surrogate_is_refused(smol: Tokenizer) -> None:  # C130
     with pytest.raises(ValidationError, match="lone surrogate at character 2"):
         smol.encode("ab\ud800c")
     assert smol.decode(smol.encode("a\u0000\ufeffb")) == "a\u0000\ufeffb"
+
+
+def test_other_threads_run_while_a_long_text_is_tokenized(smol: Tokenizer) -> None:
+    """Otherwise one long prompt would halt every stream of the server."""
+    thread = threading.Thread(target=smol.encode, args=("x y " * 50_000,))
+    thread.start()
+    turns = 0
+    while thread.is_alive():
+        thread.join(0.001)
+        turns += 1
+    assert turns > 20
 
 
 def test_added_tokens_are_spelled_as_they_are() -> None:
