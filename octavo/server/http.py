@@ -6,33 +6,35 @@ import uvicorn
 from starlette.types import ASGIApp
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-MAX_HEAD_BYTES = 1 << 20  # request line and headers; a body has a limit of its own
+MAX_HEAD_BYTES = 1 << 20  # request line and headers, or the trailers of a body, which itself has another limit
 
 
 class BoundedProtocol(HttpToolsProtocol):
-    """HTTP/1.1 over httptools that gives up on a request whose head does not end."""
+    """HTTP/1.1 over httptools that gives up on a request whose head or trailers do not end."""
 
-    _head_bytes = 0
-    _in_head = True
+    _bytes_outside_body = 0  # since a head, a piece of a body, or a request ended
 
     def data_received(self, data: bytes) -> None:
-        """Count what comes before the head is complete."""
-        if self._in_head:
-            self._head_bytes += len(data)
-            if self._head_bytes > MAX_HEAD_BYTES:
-                self.send_400_response("The request's headers are too large.")
-                return
+        """Count what comes; what turns out to be body does not stay counted."""
+        self._bytes_outside_body += len(data)
+        if self._bytes_outside_body > MAX_HEAD_BYTES:
+            self.send_400_response("The request's headers are too large.")
+            return
         super().data_received(data)
 
     def on_headers_complete(self) -> None:
-        """The head has ended: what follows is the body's."""
-        self._in_head = False
+        """The head has ended."""
+        self._bytes_outside_body = 0
         super().on_headers_complete()
+
+    def on_body(self, body: bytes) -> None:
+        """A piece of the body is here."""
+        self._bytes_outside_body = 0
+        super().on_body(body)
 
     def on_message_complete(self) -> None:
         """The next request of the connection begins."""
-        self._in_head = True
-        self._head_bytes = 0
+        self._bytes_outside_body = 0
         super().on_message_complete()
 
 

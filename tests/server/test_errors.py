@@ -262,6 +262,15 @@ def test_a_head_that_does_not_end_is_refused(server: RunningServer, start: bytes
         assert connection.recv(100).startswith(b"HTTP/1.1 400")
 
 
+def test_trailers_that_do_not_end_are_refused(server: RunningServer) -> None:
+    head = f"POST {TEXT} HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ntransfer-encoding: chunked\r\n\r\n"
+    body = b'{"prompt": "a"}'
+    with socket.create_connection(server.listener.getsockname()[:2], timeout=10) as connection:
+        connection.sendall(head.encode() + b"%x\r\n%s\r\n0\r\n" % (len(body), body))
+        connection.sendall(b"x: y\r\n" * (MAX_HEAD_BYTES // 6) + b"x: " + b"x" * 300_000)
+        assert connection.recv(100).startswith(b"HTTP/1.1 400")
+
+
 def test_the_size_of_a_head_is_counted_for_each_request(server: RunningServer) -> None:
     for _ in range(1 + MAX_HEAD_BYTES // 100_000):
         assert server.http.get("/health", headers={"x-large": "x" * 100_000}).status_code == 200
