@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import logging
 import re
@@ -16,7 +17,9 @@ from octavo.server.issues import Issue, SchemaError
 from octavo.server.validation import convert, unknown_members
 
 MAX_BODY_BYTES = 32 << 20
+MAX_STRUCTURE = 1 << 20  # brackets and colons: each value they make takes far more memory and time than its bytes do
 _MAX_NAMES_LOGGED = 1000
+_MAX_NAMES_TOLD = 20  # of one body
 
 logger = logging.getLogger(__name__)
 StructType = TypeVar("StructType", bound=msgspec.Struct)
@@ -65,6 +68,8 @@ def decode_json(body: bytes) -> Any:
     """Strict JSON (RFC 8259): no NaN, no lone surrogates, valid UTF-8; of a repeated member the last one counts."""
     if not body:
         raise SchemaError([Issue("missing", "body", "Field required", None)])
+    if sum(map(body.count, (b"[", b"{", b":"))) > MAX_STRUCTURE:
+        raise PayloadTooLargeError(f"The request body holds more than {MAX_STRUCTURE} opening brackets and colons.")
     try:
         return msgspec.json.decode(body)
     except (msgspec.DecodeError, ValueError, RecursionError) as error:
@@ -92,7 +97,8 @@ def _json_issue(body: bytes, error: Exception) -> Issue:
 
 
 def _log_unknown(names: list[str]) -> None:
-    new = [name[:100] for name in names if name[:100] not in _names_logged]
-    if new and len(_names_logged) < _MAX_NAMES_LOGGED:
+    room = min(_MAX_NAMES_TOLD, _MAX_NAMES_LOGGED - len(_names_logged))
+    new = list(itertools.islice((name[:100] for name in names if name[:100] not in _names_logged), room))
+    if new:
         _names_logged.update(new)
-        logger.warning("Ignored fields that this server does not know (told once each): %s", ", ".join(map(repr, new[:20])))
+        logger.warning("Ignored fields that this server does not know (told once each): %s", ", ".join(map(repr, new)))

@@ -15,7 +15,7 @@ from octavo.server.body import ClientGoneError, parse_body
 from octavo.server.errors import InternalError
 from octavo.server.exchange import Exchange
 from octavo.server.sse import stream
-from octavo.server.state import ServerState
+from octavo.server.state import ServerState, offload
 
 Handler = Callable[[ServerState, Exchange], Awaitable[None]]
 BodyHandler = Callable[[ServerState, Exchange, Any], Awaitable["bytes | AsyncGenerator[bytes, None]"]]
@@ -56,7 +56,8 @@ class BodyEndpoint:
         exchange = Exchange(scope, receive, send)
         try:
             self._server.ready()
-            body = parse_body(self._struct, await exchange.body())
+            data = await exchange.body()
+            body = await offload(len(data), lambda: parse_body(self._struct, data))
             await exchange.run(self._work(exchange, body))
         except ClientGoneError:
             return

@@ -18,10 +18,11 @@ Headers = Sequence[tuple[bytes, bytes]]
 class Exchange:
     """`started` is true once a byte of the answer is out: from then on an error can only be an event of the stream.
 
-    `ending` is set by whoever ends the request from outside (the shutdown), before its task is cancelled.
+    `num_body_bytes` is the size of the request's body once it was read. `ending` is set by whoever ends the request from
+    outside (the shutdown), before its task is cancelled.
     """
 
-    __slots__ = ("_disconnected", "_receive", "_scope", "_send", "ending", "started")
+    __slots__ = ("_disconnected", "_receive", "_scope", "_send", "ending", "num_body_bytes", "started")
 
     def __init__(self, scope: Scope, receive: Receive, send: Send) -> None:
         self._scope = scope
@@ -29,6 +30,7 @@ class Exchange:
         self._send = send
         self._disconnected = False
         self.started = False
+        self.num_body_bytes = 0
         self.ending: OctavoError | None = None
 
     def header(self, name: bytes) -> str | None:
@@ -44,7 +46,9 @@ class Exchange:
 
     async def body(self) -> bytes:
         """The whole request body; see `octavo.server.body.read_body`."""
-        return await read_body(self._scope, self._receive)
+        body = await read_body(self._scope, self._receive)
+        self.num_body_bytes = len(body)
+        return body
 
     async def start(self, status: int, headers: Headers) -> None:
         """Send the status line and headers."""

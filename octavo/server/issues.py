@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 from octavo.errors import RequestError
 
+MAX_ISSUES = 100  # after which a list or mapping is not looked at further: each costs memory and time
 MAX_ISSUES_SHOWN = 10
 MAX_INPUT_SHOWN = 200  # characters of a string
 
@@ -21,7 +22,7 @@ class Issue(NamedTuple):
 
 
 class SchemaError(RequestError):
-    """The body does not fit the schema: 400 with every issue; `param` is the location of the first one."""
+    """The body does not fit the schema: 400 with the issues; `param` is the location of the first one."""
 
     status = 400
     kind = "Bad Request"

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from octavo.engine.async_client import AsyncClient
     from octavo.engine.intake import Intake
 
-_THREAD_CHARACTERS = 8192  # a text this long takes a millisecond to tokenize, so a thread does it
+_THREAD_SIZE = 8192  # a text this long takes a millisecond to tokenize, so a thread does it
 Result = TypeVar("Result")
 
 
@@ -81,6 +81,7 @@ class ServerState:
         return self.client, self.model
 
 
-async def offload(num_characters: int, work: Callable[[], Result]) -> Result:
-    """Do work on a text: here when it is short, in a thread when it would keep the other streams waiting."""
-    return work() if num_characters < _THREAD_CHARACTERS else await asyncio.to_thread(work)
+async def offload(size: int, work: Callable[[], Result]) -> Result:
+    """Do work on so many bytes, characters or token ids: here when they are few, in a thread when it would keep the other
+    streams waiting."""
+    return work() if size < _THREAD_SIZE else await asyncio.to_thread(work)

@@ -1,8 +1,8 @@
 """JSON values to msgspec structs with pydantic's lax rules and error texts, because clients match on both.
 
-`"5"` and `5.0` are taken for an int, `1` for a bool, but never `5` for a string. Every problem of a body is collected
-before it is refused; the location is the dotted path (`body.messages.0.role`). NaN and infinities are refused, and so are
-integers beyond 64 bits: nothing behind the server could carry them.
+`"5"` and `5.0` are taken for an int, `1` for a bool, but never `5` for a string. The problems of a body are collected
+before it is refused, up to about `MAX_ISSUES`; the location is the dotted path (`body.messages.0.role`). NaN and infinities
+are refused, and so are integers beyond 64 bits: nothing behind the server could carry them.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 import msgspec
 from msgspec import inspect
 
-from octavo.server.issues import Issue, SchemaError
+from octavo.server.issues import MAX_ISSUES, Issue, SchemaError
 from octavo.server.scalars import (
     FAILED,
     INT64_MAX,
@@ -87,32 +87,54 @@ def _too_long(field_type: str, limit: int, value: Any, location: str, issues: li
 
 def _list_converter(info: inspect.ListType) -> Converter:
     convert_item = _converter(info.item_type)
-    plain_int = isinstance(info.item_type, inspect.IntType) and convert_item is to_int
+    is_plain = _plain_test(info.item_type)
 
     def to_list(value: Any, location: str, issues: list[Issue]) -> Any:
         if not isinstance(value, list):
             return fail(issues, "list_type", location, "Input should be a valid list", value)
         if info.max_length is not None and len(value) > info.max_length:
             return _too_long("List", info.max_length, value, location, issues)
-        if plain_int and all(type(item) is int and -INT64_MAX <= item <= INT64_MAX for item in value):
+        if is_plain(value):
             return value
         before = len(issues)
-        result = [convert_item(item, f"{location}.{i}", issues) for i, item in enumerate(value)]
+        result = []
+        for i, item in enumerate(value):
+            result.append(convert_item(item, f"{location}.{i}", issues))
+            if len(issues) - before >= MAX_ISSUES:
+                break
         return result if len(issues) == before else FAILED
 
     return to_list
 
 
+def _plain_test(item: inspect.Type) -> Callable[[list[Any]], bool]:
+    """A quick test for lists whose items need no conversion, as all lists of a good client are."""
+    if isinstance(item, inspect.AnyType):
+        return lambda values: True
+    if isinstance(item, inspect.IntType):
+        low = -INT64_MAX if item.ge is None else item.ge
+        high = INT64_MAX if item.le is None else item.le
+        return lambda values: all(type(value) is int and low <= value <= high for value in values)
+    return lambda values: False
+
+
 def _dict_converter(info: inspect.DictType) -> Converter:
     convert_value = _converter(info.value_type)
+    takes_all = isinstance(info.value_type, inspect.AnyType)
 
     def to_dict(value: Any, location: str, issues: list[Issue]) -> Any:
         if not isinstance(value, dict):
             return fail(issues, "dict_type", location, "Input should be a valid dictionary", value)
         if info.max_length is not None and len(value) > info.max_length:
             return _too_long("Dictionary", info.max_length, value, location, issues)
+        if takes_all:
+            return value
         before = len(issues)
-        result = {key: convert_value(item, f"{location}.{key[:64]}", issues) for key, item in value.items()}
+        result = {}
+        for key, item in value.items():
+            result[key] = convert_value(item, f"{location}.{key[:64]}", issues)
+            if len(issues) - before >= MAX_ISSUES:
+                break
         return result if len(issues) == before else FAILED
 
     return to_dict

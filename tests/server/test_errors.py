@@ -11,7 +11,7 @@ import pytest
 
 from octavo.config import EngineConfig
 from octavo.engine.intake import Intake
-from octavo.server.body import MAX_BODY_BYTES
+from octavo.server.body import MAX_BODY_BYTES, MAX_STRUCTURE
 from octavo.server.http import MAX_HEAD_BYTES
 from tests.server.running import RunningServer, running
 
@@ -250,7 +250,8 @@ def test_bodies_have_a_size(server: RunningServer) -> None:
     told = server.http.post(TEXT, content=b" " * (MAX_BODY_BYTES + 1), headers=headers)
     chunks = (b" " * (1 << 20) for _ in range(33))
     found = server.http.post(TEXT, content=chunks, headers=headers)
-    for response in (told, found):
+    nested = server.http.post(TEXT, content=b'{"prompt": "a", "x": [' + b"[]," * MAX_STRUCTURE + b"1]}", headers=headers)
+    for response in (told, found, nested):
         assert response.status_code == 413
         assert response.json()["error"]["code"] == 413
 

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import threading
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 
+from octavo.server import endpoint
+from octavo.server.body import parse_body
 from tests.server.hostile import CHAT, DETOKENIZE, GOOD, TEXT, TOKENIZE, assert_refused, hostile_bodies, json_values, paths
 from tests.server.running import RunningServer
 
@@ -77,16 +80,41 @@ def test_strange_but_valid_text_is_text(server: RunningServer, body: Any) -> Non
         ("stop_token_ids", list(range(10_000))),
         ("bad_words", ["x"] * 50_000),
         ("tools", [{"type": "function", "function": {"name": f"f{i}"}} for i in range(10_000)]),
+        ("chat_template_kwargs", {f"x{i}": 1 for i in range(1_000)}),
         ("prompt", ["x"] * 100_000),
         ("prompt", "x" * 5_000_000),
         ("messages", [{"role": "user", "content": "x" * 5_000_000}]),
     ],
 )
 def test_huge_values_are_refused_by_limits(server: RunningServer, path: str, field: str, value: Any) -> None:
-    if (field in ("tools", "messages")) != (path == CHAT):
+    if (field in ("tools", "messages", "chat_template_kwargs")) != (path == CHAT):
         path = CHAT if path == TEXT else TEXT
     body = json.dumps({**GOOD[path], field: value}).encode()
     assert_refused(server.http.post(path, content=body, headers=JSON), path, body)
+
+
+@pytest.mark.parametrize(
+    ("path", "body"), [(TOKENIZE, {"prompt": "x" * 2_000_000}), (DETOKENIZE, {"tokens": [5] * 2_000_000})]
+)
+def test_only_so_much_is_tokenized(server: RunningServer, path: str, body: dict[str, Any]) -> None:
+    assert_refused(server.post(path, body), path, b"")
+
+
+def test_a_large_body_does_not_stop_the_others(server: RunningServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """While a large body is parsed, which takes as long as this test says, a probe is answered."""
+    parsing, answered = threading.Event(), threading.Event()
+
+    def parse(struct: Any, body: bytes) -> Any:
+        parsing.set()
+        assert answered.wait(10)
+        return parse_body(struct, body)
+
+    monkeypatch.setattr(endpoint, "parse_body", parse)
+    large = server.submit(TEXT, {**GOOD[TEXT], "user": "x" * 100_000})
+    assert parsing.wait(10)
+    assert server.http.get("/health").status_code == 200
+    answered.set()
+    assert large.result().status_code == 200
 
 
 def test_deep_values_in_fields_of_any_type(server: RunningServer) -> None:

@@ -144,6 +144,13 @@ def test_at_most_ten_errors_are_shown_and_all_are_counted() -> None:
     assert len(caught.value.message.splitlines()) == 11
 
 
+@pytest.mark.parametrize("body", [{"ints": ["x"] * 100_000}, {"biases": dict.fromkeys(map(str, range(100_000)), "x")}])
+def test_a_list_with_many_errors_is_given_up(body: dict[str, Any]) -> None:
+    with pytest.raises(SchemaError) as caught:
+        convert(Ours, body)
+    assert caught.value.message.startswith("100 validation errors:\n")
+
+
 @pytest.mark.parametrize("name", ["i", "f", "bounded"])
 @pytest.mark.parametrize("value", [10**400, -(10**400), "1" * 400, "9" * 5000])
 def test_numbers_that_nothing_could_carry_are_refused(name: str, value: Any) -> None:

@@ -16,7 +16,7 @@ from octavo.parsing.pipeline import Piece
 from octavo.server.exchange import Exchange
 from octavo.server.generation import Choice, Generation, Prompt, Transcript
 from octavo.server.openai import schema
-from octavo.server.openai.conversation import render
+from octavo.server.openai.conversation import TemplateVariables, render
 from octavo.server.openai.logprobs import ChatLogprobs, PromptLogprobs, TokenNames, chat_logprobs, prompt_logprobs
 from octavo.server.openai.schema import SYSTEM_FINGERPRINT, GenerationFields, UsageInfo
 from octavo.server.sse import event
@@ -32,7 +32,7 @@ class ChatCompletionRequest(GenerationFields, kw_only=True):
     add_special_tokens: bool = False
     documents: list[Any] | None = None
     chat_template: str | None = None
-    chat_template_kwargs: dict[str, Any] | None = None
+    chat_template_kwargs: TemplateVariables | None = None
     media_io_kwargs: dict[str, Any] | None = None
     mm_processor_kwargs: dict[str, Any] | None = None
     tools: list[Any] | None = None
@@ -139,7 +139,7 @@ async def create_chat_completion(
         max_tokens=getattr(body, name),
         logprobs=(body.top_logprobs or 0) if body.logprobs else None,
     )
-    text = await render(model, body)
+    text = await render(model, exchange, body)
     id = schema.response_id("chatcmpl", exchange.header(b"x-request-id"), body)
     request = await offload(
         len(text),

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import Annotated, Any, Protocol
+
+from msgspec import Meta
 
 from octavo.errors import ValidationError
+from octavo.server.exchange import Exchange
 from octavo.server.state import Model, offload
+
+TemplateVariables = Annotated[dict[str, Any], Meta(max_length=256)]
 
 
 class Conversation(Protocol):
@@ -20,7 +25,7 @@ class Conversation(Protocol):
     chat_template_kwargs: dict[str, Any] | None
 
 
-async def render(model: Model, body: Conversation) -> str:
+async def render(model: Model, exchange: Exchange, body: Conversation) -> str:
     """The prompt's text. ValidationError for messages that are none, and with the template's own words when it refuses."""
     if body.chat_template is not None:
         text = "`chat_template` of a request is not trusted. Start the server with --chat-template to use another one."
@@ -36,14 +41,4 @@ async def render(model: Model, body: Conversation) -> str:
             template_variables=body.chat_template_kwargs,
         )
 
-    return await offload(_num_characters(body.messages), work)
-
-
-def _num_characters(messages: list[Any]) -> int:
-    """About how much text there is, without trusting its shape."""
-    contents = [message.get("content") for message in messages if isinstance(message, dict)]
-    return sum(
-        len(content) if isinstance(content, str) else 1000 * len(content)
-        for content in contents
-        if isinstance(content, (str, list))
-    )
+    return await offload(exchange.num_body_bytes, work)

@@ -12,12 +12,15 @@ from msgspec import UNSET, Meta, UnsetType
 import octavo
 from octavo.errors import ValidationError
 from octavo.sampling.params import SamplingParams
+from octavo.sampling.validation import MAX_LOGIT_BIAS_ENTRIES, MAX_STOP_TOKEN_IDS
 
 MAX_STOP_STRINGS = 4
 MAX_CHOICES = 16_384  # n times prompts of one request
 SYSTEM_FINGERPRINT = f"octavo-{octavo.__version__}"
 
 StopStrings = Annotated[list[str], Meta(max_length=MAX_STOP_STRINGS)]
+StopTokenIds = Annotated[list[int], Meta(max_length=MAX_STOP_TOKEN_IDS)]
+LogitBias = Annotated[dict[str, float], Meta(max_length=MAX_LOGIT_BIAS_ENTRIES)]
 
 
 class StreamOptions(msgspec.Struct):
@@ -48,7 +51,7 @@ class GenerationFields(msgspec.Struct, kw_only=True):
 
     model: str | None = None
     frequency_penalty: float | None = None
-    logit_bias: dict[str, float] | None = None
+    logit_bias: LogitBias | None = None
     presence_penalty: float | None = None
     seed: int | None = None
     stop: str | StopStrings | None = None
@@ -63,7 +66,7 @@ class GenerationFields(msgspec.Struct, kw_only=True):
     repetition_penalty: float | None = None
     watermarking: bool | None = None
     length_penalty: float = 1.0
-    stop_token_ids: list[int] | None = None
+    stop_token_ids: StopTokenIds | None = None
     include_stop_str_in_output: bool = False
     ignore_eos: bool = False
     min_tokens: int = 0
@@ -72,9 +75,9 @@ class GenerationFields(msgspec.Struct, kw_only=True):
     truncate_prompt_tokens: Annotated[int, Meta(ge=-1)] | None = None
     truncation_side: Literal["left", "right"] | None = None
     prompt_logprobs: int | None = None
-    logprob_token_ids: list[int] | None = None
-    allowed_token_ids: list[int] | None = None
-    bad_words: list[str] | None = None
+    logprob_token_ids: list[Any] | None = None
+    allowed_token_ids: list[Any] | None = None
+    bad_words: list[Any] | None = None
     response_format: ResponseFormat | None = None
     structured_outputs: Any = None
     priority: int = 0

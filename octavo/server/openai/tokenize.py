@@ -9,9 +9,13 @@ from msgspec import Meta
 
 from octavo.errors import ValidationError
 from octavo.server.exchange import Exchange
-from octavo.server.openai.conversation import render
+from octavo.server.openai.conversation import TemplateVariables, render
 from octavo.server.state import Model, ServerState, offload
 from octavo.text.tokenizer import Tokenizer
+
+# Either would otherwise take hundreds of bytes of memory for each byte of a body, for seconds.
+MAX_CHARACTERS = 1 << 20  # more where the context takes more
+MAX_TOKENS = 1 << 20
 
 
 class TokenizeRequest(msgspec.Struct, kw_only=True):
@@ -26,7 +30,7 @@ class TokenizeRequest(msgspec.Struct, kw_only=True):
     continue_final_message: bool = False
     documents: list[Any] | None = None
     chat_template: str | None = None
-    chat_template_kwargs: dict[str, Any] | None = None
+    chat_template_kwargs: TemplateVariables | None = None
     media_io_kwargs: dict[str, Any] | None = None
     mm_processor_kwargs: dict[str, Any] | None = None
     tools: list[Any] | None = None
@@ -45,7 +49,7 @@ class DetokenizeRequest(msgspec.Struct, kw_only=True):
     """Token ids to turn into text."""
 
     model: str | None = None
-    tokens: list[Annotated[int, Meta(ge=0)]]
+    tokens: Annotated[list[Annotated[int, Meta(ge=0)]], Meta(max_length=MAX_TOKENS)]
 
 
 class DetokenizeResponse(msgspec.Struct):
@@ -62,11 +66,18 @@ async def tokenize(server: ServerState, exchange: Exchange, body: TokenizeReques
     if body.prompt is not None:
         text, special = body.prompt, True
     else:
-        text, special = await render(model, body), False
+        text, special = await render(model, exchange, body), False
     special = special if body.add_special_tokens is None else body.add_special_tokens
-    ids = await offload(len(text), lambda: tokenizer.encode(text, add_special_tokens=special))
-    strings = [tokenizer.token_text(id) for id in ids] if body.return_token_strs else None
-    return msgspec.json.encode(TokenizeResponse(len(ids), model.intake.max_model_len, ids, strings))
+    most = max(MAX_CHARACTERS, model.intake.max_model_len * tokenizer.max_chars_per_token)
+    if len(text) > most:
+        raise ValidationError(f"A text to tokenize can have at most {most} characters, got {len(text)}.", parameter="prompt")
+
+    def work() -> bytes:
+        ids = tokenizer.encode(text, add_special_tokens=special)
+        strings = [tokenizer.token_text(id) for id in ids] if body.return_token_strs else None
+        return msgspec.json.encode(TokenizeResponse(len(ids), model.intake.max_model_len, ids, strings))
+
+    return await offload(len(text), work)
 
 
 async def detokenize(server: ServerState, exchange: Exchange, body: DetokenizeRequest) -> bytes:
@@ -75,10 +86,10 @@ async def detokenize(server: ServerState, exchange: Exchange, body: DetokenizeRe
     model.check_name(body.model)
     tokenizer = _tokenizer(model)
     size = tokenizer.vocab_size
-    for i, token in enumerate(body.tokens):
-        if token >= size:
-            text = f"tokens[{i}] is {token}, which is outside of the vocabulary of {size} tokens."
-            raise ValidationError(text, parameter="tokens")
+    wrong = next((i for i, token in enumerate(body.tokens) if token >= size), None)
+    if wrong is not None:
+        text = f"tokens[{wrong}] is {body.tokens[wrong]}, which is outside of the vocabulary of {size} tokens."
+        raise ValidationError(text, parameter="tokens")
     text = await offload(len(body.tokens), lambda: tokenizer.decode(body.tokens, skip_special_tokens=False))
     return msgspec.json.encode(DetokenizeResponse(text))
 
