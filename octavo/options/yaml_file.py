@@ -28,6 +28,8 @@ def read_yaml(path: str) -> list[Given]:
         raise ConfigError(f"--config {path} cannot be read: {_reason(error)}", parameter="config") from None
     except yaml.YAMLError as error:
         raise ConfigError(f"--config {path} is not valid YAML: {' '.join(str(error).split())}", parameter="config") from None
+    except RecursionError:
+        raise ConfigError(f"--config {path} is not valid YAML: it is nested too deeply", parameter="config") from None
     if content is None:
         return []
     if not isinstance(content, dict):
@@ -38,7 +40,15 @@ def read_yaml(path: str) -> list[Given]:
 
 
 class _Loader(yaml.SafeLoader):
-    """Refuses a key that stands twice in one mapping, of which YAML's own loader would silently keep the last."""
+    """Refuses a key that stands twice in one mapping, of which YAML's own loader would silently keep the last, and gives
+    every scalar that is not what its tag says (2001-99-01, !!int x) as an error of YAML's."""
+
+    def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
+        try:
+            return super().construct_object(node, deep)
+        except (ValueError, LookupError, AttributeError) as error:
+            what = f"{str(node.value)[:60]!r} is no {node.tag.rpartition(':')[2]}"
+            raise yaml.constructor.ConstructorError(None, None, what, node.start_mark) from error
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         keys = [self.construct_object(key, deep=True) for key, _ in node.value]

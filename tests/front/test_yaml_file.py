@@ -96,7 +96,13 @@ def test_refused(file: Path, text: str, message: str) -> None:
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize("text", ["a: [", "a: b: c", "? {a: 1}\n: 2", "!!python/object:os.system {}", "\x00"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("a: [", "a: b: c", "? {a: 1}\n: 2", "!!python/object:os.system {}", "\x00", "[" * 5000, "port: " + "9" * 5000),
+        *("port: 2001-99-01", "port: !!int x", "port: !!float x", "port: !!bool x", "port: !!timestamp x"),
+    ],
+)
 def test_what_is_not_yaml_is_refused_in_one_line(file: Path, text: str) -> None:
     with pytest.raises(ConfigError, match=r"^--config o\.yaml is not valid YAML: [^\n]+$"):
         config_of(file, text)
