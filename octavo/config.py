@@ -46,7 +46,7 @@ class EngineConfig:
         "auto", "CPU kernels: native (cpu) or the plain reference (numpy)", choices=("auto", "cpu", "numpy")
     )
     cpu_threads: int | None = option(
-        None, "Threads of the native kernels (default: what affinity, cgroup and cores allow)", minimum=1
+        None, "Threads of the native kernels (default: what affinity, cgroup and cores allow)", minimum=1, maximum=1024
     )
     cpu_isa: str = option(
         "auto", "Force a lower instruction set", choices=("auto", "avx512_bf16", "avx512", "avx2", "generic")

@@ -114,6 +114,8 @@ class Option:
         for one in value if self.many else (value,):
             if type(one) is not self.type:
                 raise self.error(f"takes {TYPE_NAMES[self.type]}, got {one!r}")
+            if isinstance(one, str) and not _is_unicode(one):
+                raise self.error(f"must be valid Unicode, got {one!r}")
         if self.choices and value not in self.choices:
             raise self.error(f"must be one of {', '.join(self.choices)}, got {value}")
         if not self._in_range(value):
@@ -127,6 +129,11 @@ class Option:
             and (limits["maximum"] is None or value <= limits["maximum"])
             and (limits["multiple_of"] is None or value % limits["multiple_of"] == 0)
         )
+
+
+def _is_unicode(text: str) -> bool:
+    """False where bytes of the command line that are no UTF-8 have become halves of surrogate pairs."""
+    return not any("\ud800" <= character <= "\udfff" for character in text)
 
 
 def _short(limit: float | None) -> str | None:

@@ -52,6 +52,9 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
         {"skip_tokenizer_init": True, "chat_template": "x"},
         "--skip-tokenizer-init leaves no use for --tokenizer and --chat-template; leave them out",
     ),
+    ({"cpu_threads": 2000}, "--cpu-threads must be between 1 and 1024, got 2000"),
+    ({"model": "\udcff"}, "--model must be valid Unicode, got '\\udcff'"),
+    ({"api_key": ("a", "\udcff")}, "--api-key must be valid Unicode, got '\\udcff'"),
     (
         {"backend": "numpy", "cpu_isa": "avx2"},
         "--cpu-isa chooses among the native kernels; it has no meaning with --backend numpy",
