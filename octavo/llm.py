@@ -15,7 +15,7 @@ from octavo.engine.intake import open_intake
 from octavo.engine.request import EngineStatus
 from octavo.errors import RequestError, ValidationError
 from octavo.offline.progress import ProgressBar
-from octavo.offline.prompts import Prompt, PromptType, per_prompt, read_prompts
+from octavo.offline.prompts import Prompt, PromptType, per_prompt, read_conversations, read_prompts
 from octavo.offline.session import Job, Session
 from octavo.options.configure import from_keywords
 from octavo.outputs import CompletionOutput, RequestOutput
@@ -93,7 +93,6 @@ class LLM:
         Results and errors are as in `generate`.
         """
         _refuse(unsupported)
-        conversations: Any = [messages] if messages and isinstance(messages[0], dict) else messages
         arguments = {
             "chat_template": chat_template,
             "tools": tools,
@@ -101,7 +100,7 @@ class LLM:
             "continue_final_message": continue_final_message,
             "template_variables": chat_template_kwargs,
         }
-        prompts = [self._render(conversation, arguments) for conversation in conversations]
+        prompts = [self._render(conversation, arguments) for conversation in read_conversations(messages)]
         return self._generate(prompts, sampling_params, use_tqdm)
 
     def stream(

@@ -74,12 +74,14 @@ class Intake:
         `ChatTemplate.render` say."""
         template = self.chat_template
         if chat_template is not None:
+            if not isinstance(chat_template, str):
+                raise ValidationError("chat_template must be the text of a template", parameter="chat_template")
             template = ChatTemplate(chat_template, self.tokenizer.special_tokens if self.tokenizer else {})
         if template is None:
             raise ValidationError(
                 "The model has no chat template: use /v1/completions, or start the server with --chat-template"
             )
-        variables = dict(template_variables or {})
+        variables = template_variables or {}
         check_template_variables(variables)
         return template.render(
             normalize_messages(messages, template),

@@ -42,6 +42,13 @@ def read_prompts(prompts: PromptType | Sequence[PromptType]) -> list[Prompt | Va
     return [_read(prompt) for prompt in prompts]
 
 
+def read_conversations(messages: Any) -> list[Any]:
+    """One conversation or many to a list; what they hold is judged later. ValidationError for what is no list."""
+    if not isinstance(messages, list | tuple):
+        raise ValidationError(f"messages must be a list of messages, or a list of such lists, got {type(messages).__name__}")
+    return [messages] if messages and isinstance(messages[0], Mapping) else list(messages)
+
+
 def per_prompt(params: Any, count: int) -> list[Any]:
     """One sampling_params for all prompts, or a list with one for each. Raises ValidationError when the numbers differ."""
     if not isinstance(params, list | tuple):

@@ -137,9 +137,11 @@ class ChatTemplate:
             raise ValidationError(f"The chat template failed on this request: {_described(error)}") from None
 
 
-def check_template_variables(names: Mapping[str, Any]) -> None:
-    """ValidationError for `chat_template_kwargs` that would replace the conversation, the server's template or what fields
-    of the request say."""
+def check_template_variables(names: Any) -> None:
+    """ValidationError for `chat_template_kwargs` that are no mapping of names, or that would replace the conversation, the
+    server's template or what fields of the request say."""
+    if not isinstance(names, Mapping) or not all(isinstance(name, str) for name in names):
+        raise ValidationError("chat_template_kwargs must map names to values", parameter="chat_template_kwargs")
     reserved = sorted(_RESERVED.intersection(names))
     if reserved:
         raise ValidationError(f"chat_template_kwargs cannot hold {', '.join(reserved)}", parameter="chat_template_kwargs")

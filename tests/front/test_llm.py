@@ -166,6 +166,22 @@ def test_wrong_arguments(llm: LLM, arguments: tuple[Any, ...], message: str) -> 
     assert str(caught.value) == message
 
 
+@pytest.mark.parametrize(
+    ("messages", "options"),
+    [
+        (None, {}),
+        (5, {}),
+        ({"role": "user", "content": "x"}, {}),
+        ([{"role": "user", "content": "x"}], {"chat_template": 5}),
+        ([{"role": "user", "content": "x"}], {"chat_template_kwargs": 5}),
+        ([{"role": "user", "content": "x"}], {"chat_template_kwargs": {5: 6}}),
+    ],
+)
+def test_wrong_arguments_of_chat(llm: LLM, messages: Any, options: dict[str, Any]) -> None:
+    with pytest.raises(ValidationError, match="must"):
+        llm.chat(messages, **options)
+
+
 def test_arguments_of_vllm_that_are_not_supported(llm: LLM) -> None:
     assert llm.generate("a", SamplingParams(max_tokens=1), lora_request=None)
     for name in ("lora_request", "priority"):
