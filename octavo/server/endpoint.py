@@ -12,7 +12,7 @@ from starlette.types import Receive, Scope, Send
 
 from octavo.errors import OctavoError
 from octavo.server.body import ClientGoneError, parse_body
-from octavo.server.errors import InternalError
+from octavo.server.errors import InternalError, ShuttingDownError
 from octavo.server.exchange import Exchange
 from octavo.server.sse import stream
 from octavo.server.state import ServerState, offload
@@ -63,6 +63,10 @@ class BodyEndpoint:
             return
         except OctavoError as error:
             await exchange.respond_error(error)
+        except asyncio.CancelledError:  # by uvicorn, at the end of a shutdown: the body was still on its way
+            if exchange.started or not self._server.stopping:
+                raise
+            await exchange.respond_error(ShuttingDownError())
         except Exception:  # a fault of ours: the client gets the envelope, the log the traceback
             logger.exception("a request failed by a fault")
             if exchange.started:

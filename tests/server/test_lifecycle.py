@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import signal
+import socket
 import sys
 import time
 from contextlib import AbstractContextManager
@@ -114,6 +115,19 @@ def test_a_second_signal_ends_at_once(tmp_path: Path, smollm2: Path) -> None:
         assert time.monotonic() - started < 5
         assert not engine.is_running()
         assert events(running.result())[-1]["error"]["code"] == 503
+
+
+def test_a_body_that_is_still_on_its_way_ends_with_the_server(tmp_path: Path, smollm2: Path) -> None:
+    head = f"POST {TEXT} HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ncontent-length: 9\r\nexpect: 100-continue\r\n\r\n"
+    with launched(tmp_path, smollm2, Script()) as server:
+        server.wait_for_log("  ready ")
+        host, port = server.address.removeprefix("http://").split(":")
+        with socket.create_connection((host, int(port)), timeout=10) as connection:
+            connection.sendall(head.encode())
+            assert connection.recv(100).startswith(b"HTTP/1.1 100 ")  # the server waits for the body
+            server.process.send_signal(signal.SIGTERM)
+            assert server.end() == (0, [])
+            assert connection.recv(1000).startswith(b"HTTP/1.1 503 ")
 
 
 def test_a_signal_while_loading_ends_the_start(tmp_path: Path, smollm2: Path) -> None:
