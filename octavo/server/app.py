@@ -39,9 +39,12 @@ def serve(config: EngineConfig, start_engine: Callable[[EngineConfig], EngineCli
             client = start_engine(config)
             try:
                 opening = ModelOpening(config, phases)
-                from octavo.server.lifecycle import run
+                try:
+                    from octavo.server.lifecycle import run
 
-                return run(config, listener, client, opening, phases)
+                    return run(config, listener, client, opening, phases)
+                finally:
+                    opening.close()
             finally:
                 client.close()
     except StartupError as error:

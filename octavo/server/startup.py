@@ -99,6 +99,8 @@ class ModelOpening:
         self.result: Future[tuple[Path, Intake]] = Future()
         self.result.set_running_or_notify_cancel()  # whoever stops waiting for it does not stop the thread
         self._is_here = threading.Event()
+        self._reading = threading.Lock()  # held while libraries below Python are at work
+        self._is_closed = False
         if config.model is None or Path(config.model).expanduser().exists():
             self._is_here.set()
         # not an executor's thread: those are waited for at exit, and a download may take its time
@@ -108,6 +110,12 @@ class ModelOpening:
         """The engine has got past the download, or has ended."""
         self._is_here.set()
 
+    def close(self) -> None:
+        """Wait until nothing is being read, though not for a download: a thread of Rust's does not survive the end of the
+        interpreter."""
+        with self._reading:
+            self._is_closed = True
+
     def _open(self) -> None:
         try:
             from octavo.engine.intake import open_intake
@@ -115,10 +123,13 @@ class ModelOpening:
 
             self._is_here.wait()
             path = resolve_model(self._config, lambda percent: None)
-            intake = open_intake(self._config, path)
+            with self._reading:
+                if not self._is_closed:
+                    self._read(path, open_intake(self._config, path))
         except BaseException as error:  # raised again where the result is awaited
             self.result.set_exception(error)
-            return
+
+    def _read(self, path: Path, intake: Intake) -> None:
         self._phases.mark("tokenizer ready")
         self.result.set_result((path, intake))
         _warm_up(intake)

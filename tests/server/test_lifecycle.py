@@ -6,6 +6,7 @@ import io
 import signal
 import socket
 import sys
+import threading
 import time
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -14,9 +15,11 @@ from typing import Any
 import psutil
 import pytest
 
+from octavo.config import EngineConfig
+from octavo.engine import intake
 from octavo.engine.request import EngineStatus
 from octavo.errors import StartupError
-from octavo.server.startup import Phases, ProgressReport, bind, process_age, table
+from octavo.server.startup import ModelOpening, Phases, ProgressReport, bind, process_age, table
 from tests.scripted import Script, script_file
 from tests.server.process import ServerProcess, server_process
 from tests.server.running import decode_events
@@ -118,7 +121,8 @@ def test_a_second_signal_ends_at_once(tmp_path: Path, smollm2: Path) -> None:
 
 
 def test_a_body_that_is_still_on_its_way_ends_with_the_server(tmp_path: Path, smollm2: Path) -> None:
-    head = f"POST {TEXT} HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ncontent-length: 9\r\nexpect: 100-continue\r\n\r\n"
+    head = f"POST {TEXT} HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n"
+    head += "content-length: 9\r\nexpect: 100-continue\r\n\r\n"
     with launched(tmp_path, smollm2, Script()) as server:
         server.wait_for_log("  ready ")
         host, port = server.address.removeprefix("http://").split(":")
@@ -128,6 +132,27 @@ def test_a_body_that_is_still_on_its_way_ends_with_the_server(tmp_path: Path, sm
             server.process.send_signal(signal.SIGTERM)
             assert server.end() == (0, [])
             assert connection.recv(1000).startswith(b"HTTP/1.1 503 ")
+
+
+def test_the_end_waits_for_what_reads_the_tokenizer(smollm2: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    reading, may_end = threading.Event(), threading.Event()
+
+    def read(config: EngineConfig, path: Path) -> None:
+        reading.set()
+        assert may_end.wait(10)
+        raise StartupError("it cannot be read")
+
+    monkeypatch.setattr(intake, "open_intake", read)
+    opening = ModelOpening(EngineConfig(model=str(smollm2)), Phases())
+    assert reading.wait(10)
+    closing = threading.Thread(target=opening.close)
+    closing.start()
+    closing.join(0.05)
+    assert closing.is_alive()
+    may_end.set()
+    closing.join(10)
+    assert not closing.is_alive()
+    assert isinstance(opening.result.exception(10), StartupError)
 
 
 def test_a_signal_while_loading_ends_the_start(tmp_path: Path, smollm2: Path) -> None:
