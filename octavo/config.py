@@ -64,6 +64,7 @@ class EngineConfig:
     kv_cache_memory_bytes: int | None = option(None, "KV cache size, instead of what memory_utilization leaves", minimum=1)
     num_gpu_blocks_override: int | None = option(None, "KV blocks, instead of what memory allows", minimum=1)
     enable_chunked_prefill: bool = option(True, "Split long prompts over steps")
+    enable_prefix_caching: bool = option(True, "Keep what was computed for prompts that begin alike")
     enforce_eager: bool = option(False, "Accepted; there is no graph to capture")
     scheduling_policy: str = option("fcfs", "Order of waiting requests", choices=("fcfs",))
     preemption_mode: str = option("recompute", "What happens to a preempted request", choices=("recompute",))

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import msgspec
 import numpy as np
+from numpy.typing import NDArray
 
 from octavo.config import EngineConfig
 from octavo.engine.engine import Engine
@@ -60,19 +61,36 @@ def default_token(request: Request, index: int, position: int) -> int:
 
 
 def make_request(
-    request_id: str, prompt: int | list[int] = 4, max_tokens: int | None = 4, *, eos: tuple[int, ...] = (), **params: object
+    request_id: str,
+    prompt: int | list[int] = 4,
+    max_tokens: int | None = 4,
+    *,
+    eos: tuple[int, ...] = (),
+    salt: str | None = None,
+    **params: object,
 ) -> Request:
     """A request; `prompt` may be its number of tokens. `params` go to SamplingParams."""
     ids = [3 + (i * 13 + len(request_id)) % 900 for i in range(prompt)] if isinstance(prompt, int) else prompt
     sampling = SamplingParams(max_tokens=max_tokens, **params)  # type: ignore[arg-type]
-    return Request(request_id, ids, sampling, time.time(), eos_token_ids=list(eos))
+    return Request(request_id, ids, sampling, time.time(), eos_token_ids=list(eos), cache_salt=salt)
 
 
 @dataclass(eq=False)
 class _Row:
     new: NewRow
-    tokens: list[int]
+    tokens: list[int] = field(default_factory=list)
+    histories: list[int] = field(default_factory=list)  # at each token: what its keys and values depend on, in one number
     blocks: list[int] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        for token in (*self.new.request.prompt_token_ids, *self.new.output_token_ids):
+            self.append(token)
+
+    def append(self, token: int) -> None:
+        """One more token, after all before it and under the request's salt."""
+        before = self.histories[-1] if self.histories else hash(self.new.request.cache_salt)
+        self.tokens.append(token)
+        self.histories.append(hash((before, token)))
 
     @property
     def request_name(self) -> str:
@@ -88,8 +106,9 @@ class ScriptedRunner:
     """`Runner` of prepared ids. `on_step` is called with each plan, between its rows' bookkeeping and the
     computation, and may raise. Steps that fail by script have done nothing at all.
 
-    Instead of keys and values its cache holds the token ids and positions that were written; each step reads back what
-    attention would read, and fails if a block was overwritten, never written, or belongs to two rows.
+    Instead of keys and values its cache holds the token ids that were written, with their positions and what came before
+    them. Each step reads back what attention would read, and fails if a block was overwritten, never written, holds
+    another prefix than the row's, or is written by one of several rows that hold it.
     """
 
     def __init__(
@@ -106,8 +125,9 @@ class ScriptedRunner:
         self.num_steps = 0
         self.closed = False
         self.rows: dict[int, _Row] = {}
-        self._written = np.full((self.num_blocks * self.script.block_size, 2), -1)  # token id and position in each slot
-        self._block_owner: dict[int, _Row] = {}
+        self.num_computed_tokens = 0
+        self._written = np.full((self.num_blocks, self.script.block_size, 3), -1)  # token id, position and history
+        self._holders: list[set[_Row]] = [set() for _ in range(self.num_blocks)]
 
     def execute(self, plan: StepPlan) -> list[RowResult]:
         """See `Runner`. PlanError for a plan that breaks the rules."""
@@ -116,12 +136,18 @@ class ScriptedRunner:
             self._free(row)
         for new in plan.new_rows:
             require(new.row not in self.rows, "a new row was freed before")
-            self.rows[new.row] = _Row(new, [*new.request.prompt_token_ids, *new.output_token_ids])
+            self.rows[new.row] = _Row(new)
         if self.on_step is not None:
             self.on_step(plan)
         scheduled_rows = [scheduled.row for scheduled in plan.scheduled]
         require(len(set(scheduled_rows)) == len(scheduled_rows), "a row is scheduled once")
-        return [self._compute(scheduled) for scheduled in plan.scheduled]
+        for source, target in plan.block_copies:
+            self._written[target] = self._written[source]
+        for previous, scheduled in zip([None, *plan.scheduled], plan.scheduled, strict=False):
+            self._check(scheduled, previous)
+            self._append_blocks(self.rows[scheduled.row], scheduled, plan.block_copies)
+            self._write(self.rows[scheduled.row], scheduled)
+        return [self._read_back_and_draw(scheduled) for scheduled in plan.scheduled]
 
     def close(self) -> None:
         """See `Runner`."""
@@ -139,34 +165,53 @@ class ScriptedRunner:
     def _free(self, row_number: int) -> None:
         row = self.rows.pop(row_number, None)
         for block in row.blocks if row is not None else ():
-            if self._block_owner.get(block) is row:
-                del self._block_owner[block]
+            self._holders[block].discard(row)
 
-    def _compute(self, scheduled: ScheduledRow) -> RowResult:
-        row = self.rows[scheduled.row]
-        self._append_blocks(row, scheduled.new_block_ids)
-        start, end = scheduled.start, scheduled.start + scheduled.num_tokens
-        require(0 <= start < end <= len(row.tokens), "only known tokens are scheduled")
+    def _check(self, scheduled: ScheduledRow, previous: ScheduledRow | None) -> None:
+        row, end = self.rows[scheduled.row], scheduled.start + scheduled.num_tokens
+        require(0 <= scheduled.start <= end <= len(row.tokens), "only known tokens are scheduled")
         require(scheduled.sample == (end == len(row.tokens)), "sampling belongs to the last known token")
-        self._write_and_read_back(row, start, end)
-        return self._result(row, scheduled, end)
+        if not scheduled.num_tokens:
+            require(previous is not None and previous.sample, "a fork draws from the logits of the row before it")
+            require(previous is not None and self.rows[previous.row].histories[:end] == row.histories, "a fork is a copy")
 
-    def _append_blocks(self, row: _Row, block_ids: list[int]) -> None:
+    def _append_blocks(self, row: _Row, scheduled: ScheduledRow, copies: list[tuple[int, int]]) -> None:
+        block_ids = scheduled.new_block_ids
+        num_shared = 0 if row.blocks else -(-scheduled.start // self.script.block_size)
+        if scheduled.replaces_last:
+            replaced = row.blocks.pop()
+            self._holders[replaced].discard(row)
+            require((replaced, block_ids[0]) in copies, "what replaces a block is its copy")
+        require(not any(self._holders[block] for block in block_ids[num_shared:]), "a new block is nobody else's")
         for block in block_ids:
-            require(self._block_owner.get(block) is None, "a block belongs to one row")
-            self._block_owner[block] = row
+            self._holders[block].add(row)
         row.blocks += block_ids
 
-    def _write_and_read_back(self, row: _Row, start: int, end: int) -> None:
-        block_size = self.script.block_size
+    def _write(self, row: _Row, scheduled: ScheduledRow) -> None:
+        block_size, start, end = self.script.block_size, scheduled.start, scheduled.start + scheduled.num_tokens
         require(len(row.blocks) == -(-end // block_size), "a row has the blocks that its tokens need")
-        positions = np.arange(end)
-        slots = np.array(row.blocks)[positions // block_size] * block_size + positions % block_size
-        expected = np.stack([np.array(row.tokens[:end]), positions], axis=1)
-        self._written[slots[start:]] = expected[start:]
-        require(np.array_equal(self._written[slots], expected), "the cache holds what the row wrote")
+        written = row.blocks[start // block_size :] if start < end else []
+        require(all(self._holders[block] == {row} for block in written), "a row writes to blocks of its own")
+        slots = self._slots(row, start, end)
+        self._written[slots] = self._expected(row, start, end)
+        self.num_computed_tokens += scheduled.num_tokens
 
-    def _result(self, row: _Row, scheduled: ScheduledRow, end: int) -> RowResult:
+    def _slots(self, row: _Row, start: int, end: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Blocks and offsets of the row's tokens [start, end)."""
+        places, offsets = np.divmod(np.arange(start, end), self.script.block_size)
+        return np.array(row.blocks)[places], offsets
+
+    def _expected(self, row: _Row, start: int, end: int) -> NDArray[np.int64]:
+        columns = (row.tokens[start:end], range(start, end), row.histories[start:end])
+        return np.array([list(column) for column in columns], np.int64).T
+
+    def _read_back_and_draw(self, scheduled: ScheduledRow) -> RowResult:
+        row, end = self.rows[scheduled.row], scheduled.start + scheduled.num_tokens
+        held = self._written[self._slots(row, 0, end)]
+        require(np.array_equal(held, self._expected(row, 0, end)), "the cache holds the row's tokens")
+        return self._result(row, scheduled)
+
+    def _result(self, row: _Row, scheduled: ScheduledRow) -> RowResult:
         request, index = row.new.request, row.new.index
         result = RowResult(scheduled.row, prompt_logprobs=self._prompt_logprobs(request, scheduled))
         if not scheduled.sample:
@@ -177,7 +222,7 @@ class ScriptedRunner:
             return RowResult(scheduled.row, error=f"row error by script at output position {position}")
         prepared = self.outputs.get(row.name) or self.outputs.get(row.request_name) or []
         token = prepared[position] if position < len(prepared) else default_token(request, index, position)
-        row.tokens.append(token)
+        row.append(token)
         result.token_id = token
         if request.params.logprobs is not None:
             result.logprobs = TokenLogprobs([token], [-float(position + 1)], 1)
@@ -192,7 +237,9 @@ class ScriptedRunner:
         return [TokenLogprobs([prompt[p]], [-float(p)], 1) for p in positions]
 
 
-def scripted_engine(runner: ScriptedRunner, *, enable_chunked_prefill: bool = True) -> Engine:
+def scripted_engine(
+    runner: ScriptedRunner, *, enable_chunked_prefill: bool = True, enable_prefix_caching: bool = True
+) -> Engine:
     """An engine around the runner, with the limits of its script."""
     script = runner.script
     return Engine(
@@ -202,6 +249,7 @@ def scripted_engine(runner: ScriptedRunner, *, enable_chunked_prefill: bool = Tr
         max_num_batched_tokens=script.max_num_batched_tokens,
         max_model_len=script.max_model_len,
         enable_chunked_prefill=enable_chunked_prefill,
+        enable_prefix_caching=enable_prefix_caching,
     )
 
 

@@ -60,6 +60,7 @@ def build_engine(config: EngineConfig, report: Report) -> Engine:
         max_num_batched_tokens=limits.max_num_batched_tokens,
         max_model_len=limits.max_model_len,
         enable_chunked_prefill=config.enable_chunked_prefill,
+        enable_prefix_caching=config.enable_prefix_caching,
     )
     phases.ready(_table(str(path), model_config, dtype.name, ops, plan))
     return engine

@@ -12,7 +12,7 @@ from octavo.engine.admission import check_can_run
 from octavo.engine.plan import RowResult, Runner, ScheduledRow, StepPlan
 from octavo.engine.request import EngineOutput, EngineStats, Request, RequestDelta
 from octavo.engine.scheduler import Scheduler
-from octavo.engine.sequence import Sequence
+from octavo.engine.sequence import PromptUse, Sequence
 from octavo.errors import ConfigError, EngineDeadError, ValidationError
 from octavo.sampling.stopping import finish_reason
 
@@ -33,6 +33,7 @@ class Engine:
         max_num_batched_tokens: int,
         max_model_len: int,
         enable_chunked_prefill: bool = True,
+        enable_prefix_caching: bool = True,
     ) -> None:
         if not enable_chunked_prefill and max_num_batched_tokens < max_model_len:
             raise ConfigError(
@@ -48,6 +49,7 @@ class Engine:
             max_num_seqs=max_num_seqs,
             max_num_batched_tokens=max_num_batched_tokens,
             enable_chunked_prefill=enable_chunked_prefill,
+            enable_prefix_caching=enable_prefix_caching,
         )
         self._sequences: dict[str, dict[int, Sequence]] = {}  # of requests that have not ended, by id and index
         self._pending: list[RequestDelta] = []  # made outside of a step, to go out with the next
@@ -77,7 +79,8 @@ class Engine:
             self._counters.num_failed += request.params.n
             self._pending += [_error_delta(request, index, error.message) for index in range(request.params.n)]
             return
-        sequences = {index: Sequence(request, index, self._pool) for index in range(request.params.n)}
+        prompt_use = PromptUse()
+        sequences = {index: Sequence(request, index, self._pool, prompt_use) for index in range(request.params.n)}
         self._sequences[request.request_id] = sequences
         for sequence in sequences.values():
             self._scheduler.add(sequence)
@@ -86,7 +89,7 @@ class Engine:
         """End one sequence, or all of a request. Its blocks are free on return. Unknown ids are ignored: it may just have
         ended. `reason` is "abort", or "stop" when the text matched a stop string."""
         sequences = self._sequences.get(request_id, {})
-        for sequence in [sequences[i] for i in sequences if index in (None, i)]:
+        for sequence in [sequences[i] for i in reversed(sequences) if index in (None, i)]:
             self._end(sequence, reason)
 
     def step(self) -> EngineOutput:
@@ -107,14 +110,24 @@ class Engine:
         stats.num_blocks = self._pool.num_blocks
         stats.num_free_blocks = self._pool.num_free
         stats.num_preemptions = self._scheduler.num_preemptions
+        stats.prefix_cache_queries = self._scheduler.num_queried_tokens
+        stats.prefix_cache_hits = self._scheduler.num_cached_tokens
         return stats
 
+    def reset_prefix_cache(self, reset_running_requests: bool = False) -> bool:
+        """Requests from now on find nothing that was computed before. Running ones keep their blocks, or, if asked for,
+        start again. Always True."""
+        if reset_running_requests:
+            self._scheduler.preempt_all()
+        self._pool.forget_contents()
+        return True
+
     def check_integrity(self) -> dict[str, int]:
-        """Blocks free, held and in all. IntegrityError if the bookkeeping contradicts itself. Walks the whole pool."""
+        """The pool's counts. IntegrityError if the bookkeeping contradicts itself. Walks the whole pool."""
         sequences = [sequence for request in self._sequences.values() for sequence in request.values()]
         self._pool.check_integrity([sequence.table.block_ids for sequence in sequences])
         self._scheduler.check_integrity(sequences)
-        return {"free": self._pool.num_free, "held": self._pool.num_held, "total": self._pool.num_blocks}
+        return self._pool.counts()
 
     def debug_state(self) -> dict[str, Any]:
         """Running and waiting sequences (the first 100 of each) and the state of the pool, for people."""
@@ -124,7 +137,7 @@ class Engine:
             "waiting": [sequence.describe() for sequence in waiting[:100]],
             "num_running": len(running),
             "num_waiting": len(waiting),
-            "blocks": {"free": self._pool.num_free, "held": self._pool.num_held, "total": self._pool.num_blocks},
+            "blocks": self._pool.counts(),
         }
 
     def close(self) -> None:
@@ -168,6 +181,7 @@ class Engine:
                 prompt_logprobs=sequence.prompt_logprobs if is_first else None,
                 finish_reason=reason,
                 stop_reason=stop_reason,
+                num_cached_tokens=(sequence.prompt_use.num_cached_tokens or 0) if is_first else 0,
                 num_preemptions=sequence.num_preemptions,
                 scheduled_time=sequence.scheduled_time if is_first else 0.0,
             )
@@ -176,7 +190,8 @@ class Engine:
             self._end(sequence, reason)
 
     def _fail(self, plan: StepPlan, error: BaseException) -> None:
-        """A whole step failed: its sequences end, since nobody knows what of it was done; those not in it go on."""
+        """A whole step failed: its sequences end, and no block that is known may be found again, since nobody knows what of
+        it was done. Sequences that were not in it go on."""
         logger.error("A step with %d sequences failed", len(plan.scheduled), exc_info=error)
         self._failed_steps += 1
         if self._failed_steps >= FAILED_STEPS_UNTIL_DEAD:
@@ -184,6 +199,7 @@ class Engine:
                 f"{self._failed_steps} steps in a row failed, the last with {type(error).__name__}: {error}"
             )
         self._scheduler.resend_freed_rows(plan.freed_rows)
+        self._pool.forget_contents()
         for scheduled in plan.scheduled:
             sequence = self._scheduler.sequence_at(scheduled.row)
             self._end(sequence, "error")

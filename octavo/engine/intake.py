@@ -100,6 +100,7 @@ class Intake:
         *,
         add_special_tokens: bool = True,
         max_tokens_name: str = "max_tokens",
+        cache_salt: str | None = None,
         offline: bool = False,
     ) -> Request:
         """The request for the engine; `params` stays as it is. ValidationError for everything that can be refused.
@@ -108,6 +109,7 @@ class Intake:
         `offline` chooses the texts of vLLM's `LLM` for a prompt that is too long.
         """
         vocab_size = self.model_config.vocab_size
+        checks.check_cache_salt(cache_salt)
         if params.stop and self.tokenizer is None:
             text = (
                 "stop strings need a tokenizer, and the model runs without one (--skip-tokenizer-init): use stop_token_ids"
@@ -130,6 +132,7 @@ class Intake:
             params=msgspec.structs.replace(params, max_tokens=min(room, wanted), seed=seed, **logprobs),
             arrival_time=time.time(),
             eos_token_ids=list(self.eos_token_ids),
+            cache_salt=cache_salt,
             vocab_size=self.tokenizer.vocab_size if self.tokenizer else None,
         )
 

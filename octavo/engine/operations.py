@@ -8,7 +8,7 @@ from typing import Any
 from octavo.engine.engine import Engine
 from octavo.errors import EngineError
 
-OPERATIONS = frozenset({"check_integrity", "debug_state"})
+OPERATIONS = frozenset({"check_integrity", "debug_state", "reset_prefix_cache"})
 
 
 def perform(engine: Engine, method: str, arguments: Sequence[Any]) -> Any:

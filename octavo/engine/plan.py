@@ -20,13 +20,18 @@ class NewRow:
 
 @dataclass(slots=True)
 class ScheduledRow:
-    """Compute tokens [start, start + num_tokens) of the row's sequence."""
+    """Compute tokens [start, start + num_tokens) of the row's sequence.
+
+    With `num_tokens` 0 the sequence is a fork of the one scheduled just before it, up to `start`: it has the same tokens
+    and blocks, and draws its first token from the same logits.
+    """
 
     row: int
     start: int
     num_tokens: int
     new_block_ids: list[int]  # appended to the row's block table before the step
     sample: bool  # the last token of the range is the newest one known: draw the next
+    replaces_last: bool = False  # the first of new_block_ids takes the place of the table's last block, not the one behind
 
 
 @dataclass(slots=True)
@@ -34,8 +39,11 @@ class StepPlan:
     """`freed_rows` first, then `new_rows`, then the computation. Differences only: the runner keeps the rest. Freeing a
     row that is free already does nothing (it happens after a failed step).
 
-    `new_block_ids` of a row in `new_rows` is its whole block table. `block_copies` (source, target) happen before the
-    step's first write."""
+    `new_block_ids` of a row in `new_rows` is its whole block table. It may begin with blocks that hold the sequence's first
+    tokens already, or that rows before it in `scheduled` write in this step: all writes to a layer come before its first
+    read. Nobody else holds a block that a row writes, but for such rows behind it. `block_copies` (source, target) happen
+    in their order, before the step's first write.
+    """
 
     freed_rows: list[int] = field(default_factory=list)
     new_rows: list[NewRow] = field(default_factory=list)

@@ -20,6 +20,7 @@ class Request(msgspec.Struct, frozen=True):
     arrival_time: float  # time.time()
     eos_token_ids: list[int] = []  # the tokenizer's own first, then those of config and generation config
     vocab_size: int | None = None  # ids from here on are never drawn: the model's matrix is padded beyond the tokenizer's
+    cache_salt: str | None = None  # the prefix cache is shared only among requests with the same one
 
 
 class TokenLogprobs(msgspec.Struct, frozen=True, array_like=True):
@@ -50,7 +51,7 @@ class RequestDelta(msgspec.Struct, omit_defaults=True):
     finish_reason: str | None = None  # stop | length | abort | error
     stop_reason: int | None = None  # the stop token's id, unless it is the tokenizer's EOS
     error: str | None = None  # with finish_reason "error"
-    num_cached_tokens: int = 0
+    num_cached_tokens: int = 0  # of the prompt, found in the prefix cache at first; with the first delta
     num_preemptions: int = 0
     scheduled_time: float = 0.0  # time.time() of the first step that computed any of it; with the first delta
 
@@ -73,7 +74,7 @@ class EngineStats(msgspec.Struct, omit_defaults=True):
     num_preemptions: int = 0
     num_steps: int = 0
     iteration_tokens: int = 0  # tokens computed in this step
-    prefix_cache_queries: int = 0
+    prefix_cache_queries: int = 0  # prompt tokens that were looked up, and of these those found
     prefix_cache_hits: int = 0
 
 

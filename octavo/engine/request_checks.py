@@ -66,6 +66,14 @@ def check_characters(text: str, max_model_len: int, max_chars_per_token: int) ->
         )
 
 
+def check_cache_salt(cache_salt: Any) -> None:
+    """ValidationError for a salt that would be none, or is no text."""
+    if cache_salt is not None and (not isinstance(cache_salt, str) or not cache_salt):
+        raise ValidationError(
+            "Parameter 'cache_salt' must be a non-empty string if provided.", parameter="cache_salt", value=cache_salt
+        )
+
+
 def check_max_tokens(max_tokens: int | None, max_model_len: int, name: str) -> None:
     """ValidationError where the output alone is longer than the context."""
     if max_tokens is not None and max_tokens > max_model_len:

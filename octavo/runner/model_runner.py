@@ -69,7 +69,7 @@ class ModelRunner:
         self._cache.copy_blocks(plan.block_copies)
         for each in plan.scheduled:
             if each.new_block_ids:
-                self._rows.append_blocks(each.row, each.new_block_ids)
+                self._rows.append_blocks(each.row, each.new_block_ids, replaces_last=each.replaces_last)
 
     def _sample(self, model: Model, hidden: Array, results: Sequence[RowResult]) -> None:
         """Draw a token after each hidden state [r, h] and append it to its row; one that fails concerns its row alone."""

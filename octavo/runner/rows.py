@@ -30,6 +30,11 @@ class StepRows:
         return cls(rows, starts, counts, samples.astype(np.bool_))
 
     @property
+    def computes(self) -> NDArray[np.bool_]:
+        """Which rows have tokens to compute; the others are forks of the row before them."""
+        return self.counts > 0
+
+    @property
     def ends(self) -> NDArray[np.int64]:
         """Positions after the last token of each."""
         return self.starts + self.counts
@@ -83,9 +88,9 @@ class Rows:
         """The row's token ids at [start, start + count)."""
         return self.token_ids[row, start : start + count]
 
-    def append_blocks(self, row: int, block_ids: Sequence[int]) -> None:
-        """Extend a row's block table."""
-        first = self.num_blocks[row]
+    def append_blocks(self, row: int, block_ids: Sequence[int], *, replaces_last: bool = False) -> None:
+        """Extend a row's block table, from its last block on if that was copied."""
+        first = self.num_blocks[row] - replaces_last
         last = first + len(block_ids)
         self.block_tables[row, first:last] = block_ids
         self.num_blocks[row] = last
@@ -102,7 +107,11 @@ class Rows:
         """RuntimeError when a plan asks for tokens that a row does not have, or has no blocks for: computing it all the
         same would write into other sequences' blocks."""
         ends, known, room = step.ends, self.num_tokens[step.rows], self.num_blocks[step.rows] * self.block_size
-        bad = (ends > known) | (ends > room) | (step.counts < 1) | (step.samples & (ends != known))
+        bad = (ends > known) | (ends > room) | (step.samples & (ends != known)) | (step.counts < ~step.samples)
+        if not step.computes.all():
+            is_like_the_one_before = (np.roll(ends, 1) == ends) & np.roll(step.samples, 1)
+            is_like_the_one_before[0] = False
+            bad |= ~step.computes & ~is_like_the_one_before
         if bad.any():
             i = int(bad.argmax())
             raise RuntimeError(
@@ -116,21 +125,22 @@ class Rows:
         return counts
 
     def batch(self, step: StepRows, scored_counts: NDArray[np.int64]) -> Batch:
-        """Gather the step's sequences, back to back. `logits_rows`: first the tokens after which one is sampled, then
-        the scored ones, each in the order of the step."""
+        """Gather the step's sequences, back to back. `logits_rows`: first the tokens after which one is sampled (for a fork,
+        the last of the row before it, once more), then the scored ones, each in the order of the step."""
         ends, query_ends = step.ends, step.query_ends
         row_of = np.repeat(step.rows, step.counts)  # [t]
         positions = _ranges(step.starts, step.counts)  # [t]
         blocks, offsets = np.divmod(positions, self.block_size)
         widest = -(-int(ends.max()) // self.block_size)
         scored = _ranges(query_ends - step.counts, scored_counts)
+        computed = np.flatnonzero(step.computes)
         return Batch(
             token_ids=self.token_ids[row_of, positions],
             positions=positions.astype(np.int32),
             slot_mapping=self.block_tables[row_of, blocks].astype(np.int64) * self.block_size + offsets,
-            query_starts=np.concatenate([[0], query_ends]).astype(np.int32),
-            seq_lens=ends.astype(np.int32),
-            block_tables=self.block_tables[step.rows, :widest],
+            query_starts=np.concatenate([[0], query_ends[computed]]).astype(np.int32),
+            seq_lens=ends[computed].astype(np.int32),
+            block_tables=self.block_tables[step.rows[computed], :widest],
             logits_rows=np.concatenate([query_ends[step.samples] - 1, scored]).astype(np.int32),
         )
 

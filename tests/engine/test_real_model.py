@@ -74,7 +74,7 @@ def test_200_requests_through_a_cache_too_small_for_8_get_what_they_get_alone(sm
         assert answer(together[each.request_id]) == alone[number][: LENGTHS[variant]]
         assert together[each.request_id][-1].finish_reason == "length"
     assert engine.stats().num_preemptions > 5
-    assert engine.check_integrity() == {"free": NUM_BLOCKS, "held": 0, "total": NUM_BLOCKS}
+    assert engine.check_integrity()["held"] == 0
     engine.close()
 
 

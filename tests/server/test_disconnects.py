@@ -60,7 +60,7 @@ def test_the_request_ends_within_one_step(slow: RunningServer, path: str, stream
     slow.gate.open.set()
     slow.until(slow.idle)
     assert slow.runner.num_steps <= steps + 1
-    assert slow.integrity() == {"free": 64, "held": 0, "total": 64}
+    assert slow.integrity()["held"] == 0
 
 
 @pytest.fixture(scope="module")
@@ -86,7 +86,7 @@ def test_all_sequences_of_a_request_end(steady: RunningServer, more: Any, count:
         connection.close()
         steady.until(steady.idle)
         assert steady.metrics.success["abort"] == aborted + count
-    assert steady.integrity() == {"free": 256, "held": 0, "total": 256}
+    assert steady.integrity()["held"] == 0
 
 
 def test_a_client_that_leaves_within_its_request_is_nobody(server: RunningServer) -> None:
