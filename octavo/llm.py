@@ -142,6 +142,16 @@ class LLM:
         """What is used where no sampling_params are given: `default_sampling`, and the class's own defaults."""
         return SamplingParams(**self.default_sampling)
 
+    def reset_prefix_cache(self, reset_running_requests: bool = False, reset_connector: bool = False) -> bool:
+        """Prompts from now on find nothing that was computed before. Running ones (of other threads) keep what they have, or
+        start again with `reset_running_requests`. `reset_connector` is vLLM's; there is none. True: it is done."""
+        return self._session.reset_prefix_cache(reset_running_requests)
+
+    @property
+    def engine(self) -> EngineControl:
+        """What can be asked of the engine itself."""
+        return EngineControl(self)
+
     def close(self) -> None:
         """Give back all memory. Idempotent; the object cannot be used afterwards."""
         self._session.close()
@@ -193,6 +203,17 @@ class LLM:
         text, ids = (prompt.text, prompt.token_ids) if isinstance(prompt, Prompt) else (None, None)
         nothing = CompletionOutput(0, finish_reason="error")
         return RequestOutput(self._session.next_id(), text, ids, [nothing], True, error=str(tried))
+
+
+class EngineControl:
+    """`LLM.engine`."""
+
+    def __init__(self, llm: LLM) -> None:
+        self._llm = llm
+
+    def clear_cache(self) -> bool:
+        """The same as `LLM.reset_prefix_cache()`."""
+        return self._llm.reset_prefix_cache()
 
 
 def _report_refused(refused: list[RequestError], num_jobs: int) -> None:

@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from octavo.errors import ValidationError
 
 PromptType = str | list[int] | Mapping[str, Any]
-"""Text, token ids, {"prompt": text} or {"prompt_token_ids": ids}."""
+"""Text, token ids, {"prompt": text} or {"prompt_token_ids": ids}; the dicts may have a "cache_salt" as well."""
 
 
 @dataclass(frozen=True)
 class Prompt:
-    """Text or token ids. `add_special_tokens` is off for a rendered chat, whose template wrote them."""
+    """Text or token ids. `add_special_tokens` is off for a rendered chat, whose template wrote them. What was computed is
+    shared only with prompts of the same `cache_salt`."""
 
     content: str | list[int]
     add_special_tokens: bool = True
+    cache_salt: str | None = None
 
     @property
     def text(self) -> str | None:
@@ -72,15 +74,19 @@ def _read(prompt: Any) -> Prompt | ValidationError:
 
 def _read_mapping(prompt: Mapping[str, Any]) -> Prompt | ValidationError:
     given = {key: value for key, value in prompt.items() if value is not None}
+    cache_salt = given.pop("cache_salt", None)
     unknown = [key for key in given if key not in ("prompt", "prompt_token_ids")]
     if unknown:
-        return ValidationError(f"a prompt's {unknown[0]} is not supported; it may have prompt or prompt_token_ids")
+        return ValidationError(
+            f"a prompt's {unknown[0]} is not supported; it may have prompt or prompt_token_ids, and cache_salt"
+        )
     if len(given) != 1:
         return ValidationError("a prompt must have either prompt or prompt_token_ids")
     (content,) = given.values()
     if isinstance(content, Mapping):
         return ValidationError("a prompt's prompt must be text or token ids, got a dict")
-    return _read(content)
+    read = _read(content)
+    return replace(read, cache_salt=cache_salt) if isinstance(read, Prompt) else read
 
 
 def _form(value: Any) -> str:

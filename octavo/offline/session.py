@@ -56,8 +56,14 @@ class Session:
             raise prompt
         if not isinstance(params, SamplingParams):
             raise ValidationError(f"sampling_params must be SamplingParams, got {type(params).__name__}")
-        special = prompt.add_special_tokens
-        request = self.intake.request(self.next_id(), prompt.content, params, add_special_tokens=special, offline=True)
+        request = self.intake.request(
+            self.next_id(),
+            prompt.content,
+            params,
+            add_special_tokens=prompt.add_special_tokens,
+            cache_salt=prompt.cache_salt,
+            offline=True,
+        )
         return Job(request, RequestCollector(request, prompt.text, self.intake.tokenizer, self._client.abort))
 
     def run(self, jobs: Sequence[Job]) -> Generator[None, None, None]:
@@ -79,6 +85,10 @@ class Session:
                 self._collectors.pop(job.request.request_id, None)
             for collector in waiting:
                 self._client.abort(collector.request_id)
+
+    def reset_prefix_cache(self, restart: bool) -> bool:
+        """See `Engine.reset_prefix_cache`."""
+        return bool(self._client.call("reset_prefix_cache", restart))
 
     def close(self) -> None:
         """Give back the engine's memory and everything known of the model. Idempotent."""

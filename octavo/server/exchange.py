@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Coroutine, Sequence
 from typing import Any
+from urllib.parse import parse_qsl
 
 from starlette.types import Receive, Scope, Send
 
@@ -43,6 +44,11 @@ class Exchange:
         """What the route's pattern caught."""
         parameters: dict[str, Any] = self._scope["path_params"]
         return parameters
+
+    @property
+    def query(self) -> dict[str, str]:
+        """The parameters behind the path's question mark."""
+        return dict(parse_qsl(self._scope["query_string"].decode("latin-1")))
 
     async def body(self) -> bytes:
         """The whole request body; see `octavo.server.body.read_body`."""

@@ -84,6 +84,11 @@ class Generation:
         return sum(len(prompt.request.prompt_token_ids) for prompt in self.prompts)
 
     @property
+    def num_cached_tokens(self) -> int:
+        """Of all prompts' tokens, those that were found in the prefix cache."""
+        return sum(prompt.num_cached_tokens for prompt in self.prompts)
+
+    @property
     def num_output_tokens(self) -> int:
         """Tokens that the model made so far, in all choices."""
         return sum(choice.num_tokens for choice in self.choices)

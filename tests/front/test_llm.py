@@ -94,6 +94,20 @@ def test_text_reasons_and_metrics(llm: LLM, runner: ScriptedRunner) -> None:
     assert metrics.first_token_latency == metrics.first_token_ts - metrics.arrival_time
 
 
+def test_the_prefix_cache_and_how_it_is_emptied(llm: LLM) -> None:
+    one, ids = SamplingParams(max_tokens=1), list(range(100, 140))
+
+    def cached(prompt: Any) -> int:
+        return llm.generate(prompt, one)[0].num_cached_tokens
+
+    assert [cached(ids), cached(ids), cached({"prompt_token_ids": ids, "cache_salt": "a"})] == [0, 32, 0]
+    for empty in (llm.reset_prefix_cache, llm.engine.clear_cache, lambda: llm.reset_prefix_cache(True, True)):
+        assert empty() is True
+        assert [cached(ids), cached(ids)] == [0, 32]
+    with pytest.raises(ValidationError, match="'cache_salt' must be a non-empty string"):
+        cached({"prompt": "a", "cache_salt": ""})
+
+
 def test_stop_string_ends_the_sequence_in_the_engine(llm: LLM, runner: ScriptedRunner) -> None:
     says(llm, runner, "0", "one two three four five")
     (output,) = llm.generate("Count", SamplingParams(max_tokens=100, stop=["three"]))
@@ -139,7 +153,10 @@ def test_a_bad_prompt_does_not_spoil_the_others(llm: LLM, caplog: pytest.LogCapt
         assert (one.finished, one.outputs[0].finish_reason, one.outputs[0].token_ids) == (True, "error", [])
     assert refused[1].prompt_token_ids == [10**6]
     assert refused[2].error == "a prompt must be text, token ids or a dict, got int"
-    assert refused[3].error == "a prompt's multi_modal_data is not supported; it may have prompt or prompt_token_ids"
+    assert (
+        refused[3].error
+        == "a prompt's multi_modal_data is not supported; it may have prompt or prompt_token_ids, and cache_salt"
+    )
     assert refused[4].error == "a prompt must have either prompt or prompt_token_ids"
     assert refused[5].error == "a prompt must be text, token ids or a dict, got a list of str"
     assert [record.levelname for record in caplog.records] == ["WARNING"]

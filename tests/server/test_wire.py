@@ -26,12 +26,13 @@ def script(server: RunningServer, id: str, text: str) -> None:
 
 def normal(body: str) -> str:
     """Without what differs from call to call."""
-    return re.sub(r'"created":\d+', '"created":0', re.sub(r"modelperm-[0-9a-f]{16}", "modelperm-ID", body))
+    body = re.sub(r'"cached_tokens":\d+', '"cached_tokens":0', re.sub(r'"created":\d+', '"created":0', body))
+    return re.sub(r"modelperm-[0-9a-f]{16}", "modelperm-ID", body)
 
 
 CHAT_TAIL = (
     '"service_tier":null,"system_fingerprint":"FINGERPRINT","usage":{"prompt_tokens":32,"total_tokens":%d,"completion_tokens":%d,'
-    '"prompt_tokens_details":null,"completion_tokens_details":null},"prompt_logprobs":null,"prompt_token_ids":null,'
+    '"prompt_tokens_details":{"cached_tokens":0},"completion_tokens_details":null},"prompt_logprobs":null,"prompt_token_ids":null,'
     '"prompt_text":null,"kv_transfer_params":null,"ec_transfer_params":null,"metrics":null}'
 )
 CHAT_MESSAGE = (
@@ -42,7 +43,7 @@ CHAT_HEAD = '{"id":"chatcmpl-ID","object":"chat.completion","created":0,"model":
 COMPLETION_HEAD = '{"id":"cmpl-ID","object":"text_completion","created":0,"model":"m","choices":[{"index":0,'
 COMPLETION_TAIL = (
     '"service_tier":null,"system_fingerprint":"FINGERPRINT","usage":{"prompt_tokens":1,"total_tokens":%d,"completion_tokens":%d,'
-    '"prompt_tokens_details":null,"completion_tokens_details":null},"kv_transfer_params":null,"ec_transfer_params":null,'
+    '"prompt_tokens_details":{"cached_tokens":0},"completion_tokens_details":null},"kv_transfer_params":null,"ec_transfer_params":null,'
     '"metrics":null}'
 )
 TOKEN_A = '{"token":"I","logprob":-1.0,"bytes":[73],"top_logprobs":[]}'
@@ -122,8 +123,8 @@ STREAMS = [
             CHUNK + MIDDLE % "I" + "," + USAGE % (33, 1) + "}",
             CHUNK + MIDDLE % "'m" + "," + USAGE % (34, 2) + "}",
             CHUNK + LAST % " glad" + "," + USAGE % (35, 3) + "}",
-            CHUNK
-            + '],"usage":{"prompt_tokens":32,"total_tokens":35,"completion_tokens":3},"system_fingerprint":"FINGERPRINT"}',
+            CHUNK + '],"usage":{"prompt_tokens":32,"total_tokens":35,"completion_tokens":3,'
+            '"prompt_tokens_details":{"cached_tokens":0}},"system_fingerprint":"FINGERPRINT"}',
         ],
     ),
     (
@@ -144,8 +145,8 @@ STREAMS = [
         [
             TEXT_CHUNK + TEXT % ("-", "null") + "}",
             TEXT_CHUNK + TEXT % ("and", '"length"') + "}",
-            TEXT_CHUNK
-            + '],"usage":{"prompt_tokens":1,"total_tokens":3,"completion_tokens":2},"system_fingerprint":"FINGERPRINT"}',
+            TEXT_CHUNK + '],"usage":{"prompt_tokens":1,"total_tokens":3,"completion_tokens":2,'
+            '"prompt_tokens_details":{"cached_tokens":0}},"system_fingerprint":"FINGERPRINT"}',
         ],
     ),
 ]

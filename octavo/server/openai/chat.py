@@ -144,7 +144,12 @@ async def create_chat_completion(
     request = await offload(
         len(text),
         lambda: model.intake.request(
-            server.engine_id(id), text, params, add_special_tokens=body.add_special_tokens, max_tokens_name=name
+            server.engine_id(id),
+            text,
+            params,
+            add_special_tokens=body.add_special_tokens,
+            max_tokens_name=name,
+            cache_salt=body.cache_salt,
         ),
     )
     generation = Generation(client, server.metrics, model.intake.tokenizer, [Prompt(request, text)])
@@ -201,7 +206,9 @@ class _Answer:
             created=self.created,
             model=self.model,
             choices=[self._choice(transcript) for transcript in transcripts],
-            usage=schema.full_usage(generation.num_prompt_tokens, generation.num_output_tokens),
+            usage=schema.full_usage(
+                generation.num_prompt_tokens, generation.num_output_tokens, generation.num_cached_tokens
+            ),
             prompt_logprobs=prompt_logprobs(self.prompt.logprobs, self.names),
             prompt_token_ids=self.prompt.request.prompt_token_ids if body.return_token_ids else None,
             prompt_text=self.prompt.text if body.return_prompt_text else None,
@@ -225,7 +232,8 @@ class _Answer:
                 if data:
                     yield data
         if options.include_usage:
-            total = schema.usage(self.generation.num_prompt_tokens, self.generation.num_output_tokens)
+            generation = self.generation
+            total = schema.usage(generation.num_prompt_tokens, generation.num_output_tokens, generation.num_cached_tokens)
             yield event(self._envelope([], usage=total, system_fingerprint=SYSTEM_FINGERPRINT))
 
     def _envelope(self, choices: list[ChatStreamChoice], **more: Any) -> ChatCompletionChunk:

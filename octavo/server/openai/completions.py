@@ -121,7 +121,7 @@ async def create_completion(
         result = []
         for i, prompt in enumerate(prompts):
             try:
-                result.append(_prepare(model, server.engine_id(id), prompt, params, body.add_special_tokens))
+                result.append(_prepare(model, server.engine_id(id), prompt, params, body))
             except ValidationError as error:
                 if len(prompts) > 1:
                     error.message = f"Prompt {i} of the list: {error.message}"
@@ -181,8 +181,10 @@ def _only_echo(body: CompletionRequest) -> bool:
     return bool(body.echo) and body.max_tokens == 0
 
 
-def _prepare(model: Model, id: str, prompt: str | list[Any], params: SamplingParams, add_special_tokens: bool) -> Prompt:
-    request = model.intake.request(id, prompt, params, add_special_tokens=add_special_tokens)
+def _prepare(model: Model, id: str, prompt: str | list[Any], params: SamplingParams, body: CompletionRequest) -> Prompt:
+    request = model.intake.request(
+        id, prompt, params, add_special_tokens=body.add_special_tokens, cache_salt=body.cache_salt
+    )
     return Prompt(request, prompt if isinstance(prompt, str) else None)
 
 
@@ -217,7 +219,9 @@ class _Answer:
             created=self._created,
             model=self._model.names[0],
             choices=[self._choice(transcript) for transcript in transcripts],
-            usage=schema.full_usage(self._generation.num_prompt_tokens, self._num_output_tokens()),
+            usage=schema.full_usage(
+                self._generation.num_prompt_tokens, self._num_output_tokens(), self._generation.num_cached_tokens
+            ),
         )
         return msgspec.json.encode(response)
 
@@ -239,7 +243,9 @@ class _Answer:
                 ):
                     yield event(self._chunk(choice, piece, first, continuous, not options.include_usage))
         if options.include_usage:
-            total = schema.usage(self._generation.num_prompt_tokens, self._num_output_tokens())
+            total = schema.usage(
+                self._generation.num_prompt_tokens, self._num_output_tokens(), self._generation.num_cached_tokens
+            )
             yield event(self._envelope([], usage=total, system_fingerprint=SYSTEM_FINGERPRINT))
 
     def _num_output_tokens(self) -> int:

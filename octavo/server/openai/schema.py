@@ -120,25 +120,33 @@ UNSUPPORTED: Mapping[str, tuple[Any, ...]] = {
 }
 
 
+class PromptTokensDetails(msgspec.Struct):
+    """Of the prompt's tokens, those that the prefix cache had."""
+
+    cached_tokens: int
+
+
 class UsageInfo(msgspec.Struct):
     """Token counts. What is UNSET is left out, null is sent: streams send less than whole answers do."""
 
     prompt_tokens: int
     total_tokens: int
     completion_tokens: int
-    prompt_tokens_details: UnsetType | None = UNSET
+    prompt_tokens_details: PromptTokensDetails | UnsetType = UNSET
     completion_tokens_details: UnsetType | None = UNSET
 
 
-def usage(num_prompt_tokens: int, num_output_tokens: int) -> UsageInfo:
-    """The counts alone."""
-    return UsageInfo(num_prompt_tokens, num_prompt_tokens + num_output_tokens, num_output_tokens)
+def usage(num_prompt_tokens: int, num_output_tokens: int, num_cached_tokens: int | None = None) -> UsageInfo:
+    """The counts. `num_cached_tokens` is None where the prompt has not been computed yet."""
+    details = UNSET if num_cached_tokens is None else PromptTokensDetails(num_cached_tokens)
+    return UsageInfo(num_prompt_tokens, num_prompt_tokens + num_output_tokens, num_output_tokens, details)
 
 
-def full_usage(num_prompt_tokens: int, num_output_tokens: int) -> UsageInfo:
-    """As a whole answer has it, with the details as null."""
-    total = num_prompt_tokens + num_output_tokens
-    return UsageInfo(num_prompt_tokens, total, num_output_tokens, None, None)
+def full_usage(num_prompt_tokens: int, num_output_tokens: int, num_cached_tokens: int) -> UsageInfo:
+    """As a whole answer has it, with what there is not as null."""
+    full = usage(num_prompt_tokens, num_output_tokens, num_cached_tokens)
+    full.completion_tokens_details = None
+    return full
 
 
 def check_supported(body: GenerationFields, more: Mapping[str, tuple[Any, ...]]) -> None:
