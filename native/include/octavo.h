@@ -24,53 +24,56 @@ typedef struct octavo_weight octavo_weight;   /* a packed [out, in] matrix with 
 typedef struct octavo_cache octavo_cache;     /* keys and values of all layers, in blocks */
 
 OCTAVO_API int octavo_abi_version(void);
-OCTAVO_API const char *octavo_last_error(void);
+OCTAVO_API const char* octavo_last_error(void);
 
 /* 1: compiled in and the processor has it; 0: not. The names, best first: avx512_bf16, avx512, avx2, generic. */
-OCTAVO_API int octavo_isa_supported(const char *isa);
+OCTAVO_API int octavo_isa_supported(const char* isa);
 
-/* NULL on failure. Contexts share one thread pool, which grows to the largest `threads` and stops with the last context. */
-OCTAVO_API octavo_context *octavo_open(const char *isa, int32_t threads);
-OCTAVO_API void octavo_close(octavo_context *context);
+/* NULL on failure. Contexts share one thread pool, which starts as it is needed and stops with the last context. */
+OCTAVO_API octavo_context* octavo_open(const char* isa, int32_t threads);
+OCTAVO_API void octavo_close(octavo_context* context);
 
 /* -- weights. `dtype` is OCTAVO_FLOAT32, _BFLOAT16 or _FLOAT16; rows are packed in any order, each once. ----------- */
-OCTAVO_API octavo_weight *octavo_weight_new(octavo_context *context, int32_t dtype, int64_t in, int64_t out);
-OCTAVO_API int octavo_weight_pack(octavo_context *context, octavo_weight *weight, const void *rows, int64_t first, int64_t count);
-OCTAVO_API int octavo_weight_bias(octavo_weight *weight, const float *bias);
-OCTAVO_API int64_t octavo_weight_bytes(const octavo_weight *weight);
-OCTAVO_API void octavo_weight_free(octavo_weight *weight);
+OCTAVO_API octavo_weight* octavo_weight_new(octavo_context* context, int32_t dtype, int64_t in, int64_t out);
+OCTAVO_API int octavo_weight_pack(octavo_context* context, octavo_weight* weight, const void* rows, int64_t first,
+                                  int64_t count);
+OCTAVO_API int octavo_weight_bias(octavo_weight* weight, const float* bias);
+OCTAVO_API int64_t octavo_weight_bytes(const octavo_weight* weight);
+OCTAVO_API void octavo_weight_free(octavo_weight* weight);
 
 /* GGUF blocks of ggml type number `type` to `count` values of `dtype`, rounded to nearest even. */
-OCTAVO_API int octavo_dequantize(octavo_context *context, const void *raw, int64_t raw_bytes, int32_t type, int64_t count,
-                                 int32_t dtype, void *out);
+OCTAVO_API int octavo_dequantize(octavo_context* context, const void* raw, int64_t raw_bytes, int32_t type, int64_t count,
+                                 int32_t dtype, void* out);
 
 /* -- the step -------------------------------------------------------------------------------------------------- */
 /* y [rows, out] = x [rows, in] W^T + bias; with `accumulate`, y += that. */
-OCTAVO_API int octavo_linear(octavo_context *context, const octavo_weight *weight, const float *x, int64_t rows, float *y,
+OCTAVO_API int octavo_linear(octavo_context* context, const octavo_weight* weight, const float* x, int64_t rows, float* y,
                              int32_t accumulate);
-OCTAVO_API int octavo_embedding(octavo_context *context, const octavo_weight *weight, const int32_t *ids, int64_t count, float *y);
-OCTAVO_API int octavo_rms_norm(octavo_context *context, const float *x, const float *weight, int64_t rows, int64_t width,
-                               float epsilon, float *y);
+OCTAVO_API int octavo_embedding(octavo_context* context, const octavo_weight* weight, const int32_t* ids, int64_t count,
+                                float* y);
+OCTAVO_API int octavo_rms_norm(octavo_context* context, const float* x, const float* weight, int64_t rows, int64_t width,
+                               float epsilon, float* y);
 /* x [rows, 2 * width] -> y [rows, width] */
-OCTAVO_API int octavo_silu_and_multiply(octavo_context *context, const float *x, int64_t rows, int64_t width, float *y);
+OCTAVO_API int octavo_silu_and_multiply(octavo_context* context, const float* x, int64_t rows, int64_t width, float* y);
 /* Rotates `heads` (q, then k) of every row of qkv in place. cos_sin [table_rows, rotary]: cosines, then sines. */
-OCTAVO_API int octavo_rotary(octavo_context *context, float *qkv, int64_t tokens, int64_t row_width, int64_t heads, int64_t head_size,
-                             const float *cos_sin, int64_t table_rows, int64_t rotary, const int32_t *positions);
+OCTAVO_API int octavo_rotary(octavo_context* context, float* qkv, int64_t tokens, int64_t row_width, int64_t heads,
+                             int64_t head_size, const float* cos_sin, int64_t table_rows, int64_t rotary,
+                             const int32_t* positions);
 
 /* -- the cache --------------------------------------------------------------------------------------------------- */
-OCTAVO_API octavo_cache *octavo_cache_new(octavo_context *context, int64_t layers, int64_t blocks, int64_t block_size,
+OCTAVO_API octavo_cache* octavo_cache_new(octavo_context* context, int64_t layers, int64_t blocks, int64_t block_size,
                                           int64_t kv_heads, int64_t head_size, int32_t dtype);
-OCTAVO_API int64_t octavo_cache_bytes(const octavo_cache *cache);
-OCTAVO_API int octavo_cache_copy(octavo_cache *cache, const int32_t *pairs, int64_t count);
-OCTAVO_API void octavo_cache_free(octavo_cache *cache);
+OCTAVO_API int64_t octavo_cache_bytes(const octavo_cache* cache);
+OCTAVO_API int octavo_cache_copy(octavo_cache* cache, const int32_t* pairs, int64_t count);
+OCTAVO_API void octavo_cache_free(octavo_cache* cache);
 /* qkv [tokens, (heads + 2 kv_heads) * head_size]: stores the k and v heads of each token in its slot of one layer. */
-OCTAVO_API int octavo_cache_write(octavo_context *context, octavo_cache *cache, int64_t layer, const float *qkv, int64_t heads,
-                                  const int64_t *slots, int64_t tokens);
+OCTAVO_API int octavo_cache_write(octavo_context* context, octavo_cache* cache, int64_t layer, const float* qkv,
+                                  int64_t heads, const int64_t* slots, int64_t tokens);
 /* out [tokens, heads * head_size]. query_starts [sequences + 1], lengths [sequences] (keys, this step's included),
  * tables [sequences, table_width]. */
-OCTAVO_API int octavo_attention(octavo_context *context, const octavo_cache *cache, int64_t layer, const float *qkv, int64_t heads,
-                                int64_t tokens, const int32_t *query_starts, const int32_t *lengths, int64_t sequences,
-                                const int32_t *tables, int64_t table_width, float scale, float *out);
+OCTAVO_API int octavo_attention(octavo_context* context, const octavo_cache* cache, int64_t layer, const float* qkv,
+                                int64_t heads, int64_t tokens, const int32_t* query_starts, const int32_t* lengths,
+                                int64_t sequences, const int32_t* tables, int64_t table_width, float scale, float* out);
 
 #ifdef __cplusplus
 }

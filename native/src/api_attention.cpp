@@ -1,27 +1,12 @@
-// The paged cache: memory, writes, and the work list of attention.
+// Attention: checked arguments, and the work list that the threads pull from.
 #include <algorithm>
 #include <atomic>
-#include <cstring>
-#include <exception>
 #include <vector>
 
 #include "context.h"
 
 namespace octavo {
 namespace {
-
-long long number(int64_t value) { return value; }
-
-CacheShape make_shape(const octavo_context& context, int64_t layers, int64_t blocks, int64_t block_size, int64_t kv_heads,
-                      int64_t head_size, int32_t dtype) {
-  const int64_t depth = context.kernels->attention[dtype].depth;
-  CacheShape shape{dtype, layers, blocks, block_size, kv_heads, head_size, 0, 0, 0, 0};
-  shape.key_rows = ceil_div(head_size, depth) * depth;
-  shape.value_columns = ceil_div(head_size, 16) * 16;
-  shape.key_bytes = shape.key_rows * kTileTokens * element_bytes(dtype);
-  shape.tile_bytes = shape.key_bytes + kTileTokens * shape.value_columns * element_bytes(dtype);
-  return shape;
-}
 
 // The arguments of one attention call, checked before anything is read through them.
 struct Call {
@@ -43,7 +28,8 @@ struct Call {
 
   int check() const {
     const CacheShape& shape = cache.shape;
-    if (layer < 0 || layer >= shape.layers) return fail(OCTAVO_OUT_OF_RANGE, "layer %lld of %lld", number(layer), number(shape.layers));
+    if (layer < 0 || layer >= shape.layers)
+      return fail(OCTAVO_OUT_OF_RANGE, "layer %lld of %lld", number(layer), number(shape.layers));
     if (heads < 1 || heads % shape.kv_heads != 0)
       return fail(OCTAVO_INVALID, "%lld heads do not share %lld KV heads evenly", number(heads), number(shape.kv_heads));
     if (query_starts[0] != 0 || query_starts[sequences] != tokens)
@@ -55,7 +41,8 @@ struct Call {
       if (queries(s) == 0) continue;
       const int64_t blocks = ceil_div(length, shape.block_size);
       if (blocks > table_width)
-        return fail(OCTAVO_OUT_OF_RANGE, "sequence %lld: %lld keys in a table of %lld blocks", number(s), number(length), number(table_width));
+        return fail(OCTAVO_OUT_OF_RANGE, "sequence %lld: %lld keys in a table of %lld blocks", number(s), number(length),
+                    number(table_width));
       for (int64_t b = 0; b < blocks; ++b) {
         const int32_t id = tables[s * table_width + b];
         if (id < 0 || id >= shape.blocks)
@@ -109,7 +96,8 @@ class WorkList {
       if (splits > fair) spread(sequence, kv_head, row, splits);
     });
     for_tiles([&](int64_t sequence, int64_t kv_head, int64_t row, const AttentionTask& task) {
-      if (task.splits() <= fair) items_.push_back({static_cast<int32_t>(sequence), static_cast<int32_t>(kv_head), row, -1, -1});
+      if (task.splits() <= fair)
+        items_.push_back({static_cast<int32_t>(sequence), static_cast<int32_t>(kv_head), row, -1, -1});
     });
   }
 
@@ -121,7 +109,8 @@ class WorkList {
     const int threads = items_.size() > 1 ? context.threads : 1;
     char* scratch = static_cast<char*>(context.attention.reserve(static_cast<size_t>(scratch_bytes * threads)));
     const int64_t floats = partial_floats(shape);
-    float* partials = static_cast<float*>(context.partials.reserve(static_cast<size_t>(partial_count_ * floats + 1) * sizeof(float)));
+    float* partials =
+        static_cast<float*>(context.partials.reserve(static_cast<size_t>(partial_count_ * floats + 1) * sizeof(float)));
     std::vector<std::atomic<int32_t>> done(shared_.size());
     pool::parallel(threads, static_cast<int64_t>(items_.size()), [&](int64_t index, int worker) {
       const Item& item = items_[index];
@@ -154,7 +143,8 @@ class WorkList {
   void spread(int64_t sequence, int64_t kv_head, int64_t row, int64_t splits) {
     const auto shared = static_cast<int32_t>(shared_.size());
     for (int64_t split = 0; split < splits; ++split)
-      items_.push_back({static_cast<int32_t>(sequence), static_cast<int32_t>(kv_head), row, static_cast<int32_t>(split), shared});
+      items_.push_back(
+          {static_cast<int32_t>(sequence), static_cast<int32_t>(kv_head), row, static_cast<int32_t>(split), shared});
     shared_.push_back({partial_count_, splits});
     partial_count_ += splits;
   }
@@ -170,74 +160,13 @@ class WorkList {
 
 using namespace octavo;
 
-octavo_cache* octavo_cache_new(octavo_context* context, int64_t layers, int64_t blocks, int64_t block_size, int64_t kv_heads,
-                               int64_t head_size, int32_t dtype) {
-  if (missing(context)) {
-    closed();
-    return nullptr;
-  }
-  octavo_cache* cache = nullptr;
-  guarded([&] {
-    if (dtype < 0 || dtype >= kDTypes) return fail(OCTAVO_INVALID, "unknown dtype %d", dtype);
-    if (block_size < kTileTokens || block_size % kTileTokens != 0)
-      return fail(OCTAVO_INVALID, "block_size must be a multiple of 16, not %lld", number(block_size));
-    const int64_t limit = INT32_MAX;
-    for (const int64_t size : {layers, blocks, block_size, kv_heads, head_size})
-      if (size < 1 || size > limit) return fail(OCTAVO_INVALID, "a cache dimension cannot be %lld", number(size));
-    const CacheShape shape = make_shape(*context, layers, blocks, block_size, kv_heads, head_size, dtype);
-    int64_t bytes = shape.tile_bytes;
-    for (const int64_t factor : {block_size / kTileTokens, kv_heads, blocks, layers})
-      if (__builtin_mul_overflow(bytes, factor, &bytes)) throw std::bad_alloc();
-    cache = new octavo_cache(shape);
-    return static_cast<int>(OCTAVO_OK);
-  });
-  return cache;
-}
-
-int64_t octavo_cache_bytes(const octavo_cache* cache) { return cache->shape.layers * cache->shape.layer_bytes(); }
-void octavo_cache_free(octavo_cache* cache) { delete cache; }
-
-int octavo_cache_copy(octavo_cache* cache, const int32_t* pairs, int64_t count) {
-  if (missing(cache)) return closed();
-  const CacheShape& shape = cache->shape;
-  for (int64_t i = 0; i < 2 * count; ++i)
-    if (pairs[i] < 0 || pairs[i] >= shape.blocks) return fail(OCTAVO_OUT_OF_RANGE, "block %d of %lld", pairs[i], number(shape.blocks));
-  for (int64_t i = 0; i < count; ++i)
-    for (int64_t layer = 0; layer < shape.layers; ++layer)
-      std::memmove(cache->layer(layer) + pairs[2 * i + 1] * shape.block_bytes(), cache->layer(layer) + pairs[2 * i] * shape.block_bytes(),
-                   static_cast<size_t>(shape.block_bytes()));
-  return OCTAVO_OK;
-}
-
-int octavo_cache_write(octavo_context* context, octavo_cache* cache, int64_t layer, const float* qkv, int64_t heads,
-                       const int64_t* slots, int64_t tokens) {
-  if (missing(context) || missing(cache)) return closed();
-  const CacheShape& shape = cache->shape;
-  if (layer < 0 || layer >= shape.layers) return fail(OCTAVO_OUT_OF_RANGE, "layer %lld of %lld", number(layer), number(shape.layers));
-  const int64_t limit = shape.blocks * shape.block_size;
-  for (int64_t t = 0; t < tokens; ++t)
-    if (slots[t] < 0 || slots[t] >= limit)
-      return fail(OCTAVO_OUT_OF_RANGE, "slot %lld of %lld", number(slots[t]), number(limit));
-  const AttentionKernels& kernels = context->kernels->attention[shape.dtype];
-  const int64_t size = shape.kv_heads * shape.head_size;
-  const int64_t width = heads * shape.head_size + 2 * size;
-  const int threads = threads_for(*context, tokens * size, 4096);
-  const int64_t chunk = threads == 1 ? std::max<int64_t>(tokens, 1) : ceil_div(tokens, 4 * threads);
-  pool::parallel(threads, ceil_div(tokens, chunk), [&](int64_t item, int) {
-    for (int64_t t = item * chunk; t < std::min(tokens, (item + 1) * chunk); ++t) {
-      const float* k = qkv + t * width + heads * shape.head_size;
-      kernels.write(shape, cache->layer(layer), slots[t], k, k + size);
-    }
-  });
-  return OCTAVO_OK;
-}
-
-int octavo_attention(octavo_context* context, const octavo_cache* cache, int64_t layer, const float* qkv, int64_t heads, int64_t tokens,
-                     const int32_t* query_starts, const int32_t* lengths, int64_t sequences, const int32_t* tables, int64_t table_width,
-                     float scale, float* out) {
+int octavo_attention(octavo_context* context, const octavo_cache* cache, int64_t layer, const float* qkv, int64_t heads,
+                     int64_t tokens, const int32_t* query_starts, const int32_t* lengths, int64_t sequences,
+                     const int32_t* tables, int64_t table_width, float scale, float* out) {
   if (missing(context) || missing(cache)) return closed();
   return guarded([&] {
-    const Call call{*context, *cache, layer, qkv, heads, tokens, query_starts, lengths, sequences, tables, table_width, scale, out};
+    const Call call{*context, *cache,    layer,  qkv,         heads, tokens, query_starts,
+                    lengths,  sequences, tables, table_width, scale, out};
     if (const int status = call.check(); status != OCTAVO_OK) return status;
     std::lock_guard<std::mutex> lock(context->mutex);
     WorkList(call).run();

@@ -1,16 +1,15 @@
 // The operations of a step that work on rows alone: products, lookup, norm, activation, rotation.
 #include <algorithm>
-#include <exception>
 
 #include "context.h"
 
 namespace octavo {
 namespace {
 
-constexpr int64_t kRowsPerPass = 512;    // packed activations of a pass stay in the shared cache
-constexpr int64_t kRowsPerItem = 96;     // and those of an item in a core's own
-constexpr int64_t kItemsPerThread = 4;   // enough for an even end, few enough to stream long runs of weights
-constexpr int64_t kItemBytes = 1 << 19;  // of weights, at most
+constexpr int64_t kRowsPerPass = 512;       // packed activations of a pass stay in the shared cache
+constexpr int64_t kRowsPerItem = 96;        // and those of an item in a core's own
+constexpr int64_t kItemsPerThread = 4;      // enough for an even end, few enough to stream long runs of weights
+constexpr int64_t kItemBytes = 1 << 19;     // of weights, at most
 constexpr int64_t kSmallProduct = 1 << 15;  // multiply-adds below which waking threads costs more than it brings
 
 struct Product {
@@ -24,7 +23,8 @@ struct Product {
     task.packed = packed;
     pool::parallel(task.blocks > 4 ? threads : 1, task.blocks, [&](int64_t block, int) {
       const int64_t first = task.first_row(block);
-      kernels.pack_rows(x + first * weight.view.in, weight.view.in, task.first_row(block + 1) - first, packed + first * row_bytes());
+      kernels.pack_rows(x + first * weight.view.in, weight.view.in, task.first_row(block + 1) - first,
+                        packed + first * row_bytes());
     });
   }
 
@@ -33,7 +33,8 @@ struct Product {
     const int64_t row_items = ceil_div(task.blocks, blocks_per_item);
     const int64_t panels_per_item =
         row_items > 1 ? 1
-                      : std::max<int64_t>(1, std::min(weight.panels / (kItemsPerThread * threads), kItemBytes / weight.view.panel_bytes));
+                      : std::max<int64_t>(
+                            1, std::min(weight.panels / (kItemsPerThread * threads), kItemBytes / weight.view.panel_bytes));
     const int64_t panel_items = ceil_div(weight.panels, panels_per_item);
     pool::parallel(threads, panel_items * row_items, [&](int64_t item, int) {
       const int64_t panel = item / row_items * panels_per_item;
@@ -72,7 +73,8 @@ void for_rows(const octavo_context& context, int64_t rows, int64_t row_cost, Fun
 
 using namespace octavo;
 
-int octavo_linear(octavo_context* context, const octavo_weight* weight, const float* x, int64_t rows, float* y, int32_t accumulate) {
+int octavo_linear(octavo_context* context, const octavo_weight* weight, const float* x, int64_t rows, float* y,
+                  int32_t accumulate) {
   if (missing(context) || missing(weight)) return closed();
   return guarded([&] {
     if (rows < 1) return static_cast<int>(OCTAVO_OK);
@@ -87,13 +89,12 @@ int octavo_embedding(octavo_context* context, const octavo_weight* weight, const
   const Weight& view = weight->view;
   for (int64_t i = 0; i < count; ++i)
     if (ids[i] < 0 || ids[i] >= view.out)
-      return fail(OCTAVO_OUT_OF_RANGE, "token id %d at index %lld is not below %lld", ids[i], static_cast<long long>(i),
-                  static_cast<long long>(view.out));
+      return fail(OCTAVO_OUT_OF_RANGE, "token id %d at index %lld is not below %lld", ids[i], number(i), number(view.out));
   const LinearKernels& linear = context->kernels->linear[view.dtype];
   for_rows(*context, count, 16 * view.in, [&](int64_t first, int64_t rows) {
     for (int64_t i = first; i < first + rows; ++i)
-      linear.unpack_weight(view.panels + ids[i] / linear.panel_width * view.panel_bytes, view.in, ids[i] % linear.panel_width,
-                           y + i * view.in);
+      linear.unpack_weight(view.panels + ids[i] / linear.panel_width * view.panel_bytes, view.in,
+                           ids[i] % linear.panel_width, y + i * view.in);
   });
   return OCTAVO_OK;
 }
@@ -119,12 +120,12 @@ int octavo_rotary(octavo_context* context, float* qkv, int64_t tokens, int64_t r
                   const float* cos_sin, int64_t table_rows, int64_t rotary, const int32_t* positions) {
   if (missing(context)) return closed();
   if (rotary < 0 || rotary % 2 != 0 || rotary > head_size || heads * head_size > row_width)
-    return fail(OCTAVO_INVALID, "rotary part %lld of %lld heads of %lld in rows of %lld", static_cast<long long>(rotary),
-                static_cast<long long>(heads), static_cast<long long>(head_size), static_cast<long long>(row_width));
+    return fail(OCTAVO_INVALID, "rotary part %lld of %lld heads of %lld in rows of %lld", number(rotary), number(heads),
+                number(head_size), number(row_width));
   for (int64_t t = 0; t < tokens; ++t)
     if (positions[t] < 0 || positions[t] >= table_rows)
-      return fail(OCTAVO_OUT_OF_RANGE, "position %d at index %lld is not below %lld", positions[t], static_cast<long long>(t),
-                  static_cast<long long>(table_rows));
+      return fail(OCTAVO_OUT_OF_RANGE, "position %d at index %lld is not below %lld", positions[t], number(t),
+                  number(table_rows));
   for_rows(*context, tokens, heads * head_size, [&](int64_t first, int64_t count) {
     for (int64_t t = first; t < first + count; ++t)
       context->kernels->rotate(qkv + t * row_width, heads, head_size, cos_sin + positions[t] * rotary, rotary);

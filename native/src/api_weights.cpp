@@ -2,7 +2,6 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstring>
-#include <exception>
 
 #include "context.h"
 
@@ -93,7 +92,7 @@ octavo_weight* octavo_weight_new(octavo_context* context, int32_t dtype, int64_t
   guarded([&] {
     if (dtype < 0 || dtype >= kDTypes) return fail(OCTAVO_INVALID, "unknown dtype %d", dtype);
     if (in < 1 || out < 1 || in > INT32_MAX || out > INT32_MAX)
-      return fail(OCTAVO_INVALID, "a weight cannot be [%lld, %lld]", static_cast<long long>(out), static_cast<long long>(in));
+      return fail(OCTAVO_INVALID, "a weight cannot be [%lld, %lld]", number(out), number(in));
     weight = new_weight(*context, dtype, in, out);
     return static_cast<int>(OCTAVO_OK);
   });
@@ -103,8 +102,8 @@ octavo_weight* octavo_weight_new(octavo_context* context, int32_t dtype, int64_t
 int octavo_weight_pack(octavo_context* context, octavo_weight* weight, const void* rows, int64_t first, int64_t count) {
   if (missing(context) || missing(weight)) return closed();
   if (first < 0 || count < 0 || first + count > weight->view.out)
-    return fail(OCTAVO_OUT_OF_RANGE, "rows %lld + %lld of a weight with %lld", static_cast<long long>(first),
-                static_cast<long long>(count), static_cast<long long>(weight->view.out));
+    return fail(OCTAVO_OUT_OF_RANGE, "rows %lld + %lld of a weight with %lld", number(first), number(count),
+                number(weight->view.out));
   if (count > 0) pack(*context, *weight, static_cast<const char*>(rows), first, count);
   return OCTAVO_OK;
 }
@@ -123,22 +122,21 @@ int octavo_weight_bias(octavo_weight* weight, const float* bias) {
 int64_t octavo_weight_bytes(const octavo_weight* weight) { return weight->bytes; }
 void octavo_weight_free(octavo_weight* weight) { delete weight; }
 
-int octavo_dequantize(octavo_context* context, const void* raw, int64_t raw_bytes, int32_t type, int64_t count, int32_t dtype,
-                      void* out) {
+int octavo_dequantize(octavo_context* context, const void* raw, int64_t raw_bytes, int32_t type, int64_t count,
+                      int32_t dtype, void* out) {
   if (missing(context)) return closed();
   const BlockSize block = context->kernels->block_size(type);
   if (block.values == 0) return fail(OCTAVO_INVALID, "GGUF type %d cannot be dequantized", type);
   if (dtype < 0 || dtype >= kDTypes) return fail(OCTAVO_INVALID, "unknown dtype %d", dtype);
   if (count < 0 || count % block.values != 0 || raw_bytes != count / block.values * block.bytes)
-    return fail(OCTAVO_INVALID, "%lld bytes are not %lld values of GGUF type %d", static_cast<long long>(raw_bytes),
-                static_cast<long long>(count), type);
+    return fail(OCTAVO_INVALID, "%lld bytes are not %lld values of GGUF type %d", number(raw_bytes), number(count), type);
   const int64_t blocks = count / block.values;
   const int64_t chunk = kDequantizeValues / block.values;
   const int64_t out_bytes = element_bytes(dtype) * block.values;
   pool::parallel(context->threads, ceil_div(blocks, chunk), [&](int64_t item, int) {
     const int64_t first = item * chunk;
-    context->kernels->dequantize(type, static_cast<const uint8_t*>(raw) + first * block.bytes, std::min(chunk, blocks - first), dtype,
-                                 static_cast<char*>(out) + first * out_bytes);
+    context->kernels->dequantize(type, static_cast<const uint8_t*>(raw) + first * block.bytes,
+                                 std::min(chunk, blocks - first), dtype, static_cast<char*>(out) + first * out_bytes);
   });
   return OCTAVO_OK;
 }

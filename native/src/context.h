@@ -2,6 +2,8 @@
 #pragma once
 
 #include <cstdarg>
+#include <exception>
+#include <memory>
 #include <mutex>
 #include <new>
 
@@ -20,7 +22,7 @@ struct octavo_context {
   octavo::Scratch partials;
 
   octavo_context(const octavo::Kernels* kernels, int threads) : kernels(kernels), threads(threads) {
-    octavo::pool::retain(threads);
+    octavo::pool::retain();
   }
   ~octavo_context() { octavo::pool::release(); }
 };
@@ -46,6 +48,9 @@ namespace octavo {
 
 // Remembers a printf-style message for octavo_last_error and gives the status back.
 [[gnu::format(printf, 2, 3)]] int fail(int status, const char* format, ...);
+
+// For printf's %lld.
+inline long long number(int64_t value) { return value; }
 
 // A handle that was closed, or never made, arrives as null.
 inline bool missing(const void* handle) { return handle == nullptr; }

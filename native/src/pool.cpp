@@ -6,6 +6,8 @@
 #include <chrono>
 #include <condition_variable>
 #include <mutex>
+#include <new>
+#include <system_error>
 #include <thread>
 #include <vector>
 
@@ -26,11 +28,6 @@ inline void pause() {
 
 class Pool {
  public:
-  void resize(int threads) {
-    std::lock_guard<std::mutex> turn(turn_);
-    for (int id = static_cast<int>(workers_.size()) + 1; id < threads; ++id) workers_.emplace_back([this, id] { work(id); });
-  }
-
   void stop() {
     std::lock_guard<std::mutex> turn(turn_);
     {
@@ -45,13 +42,16 @@ class Pool {
 
   void run(int threads, int64_t items, Task task, void* context) {
     std::lock_guard<std::mutex> turn(turn_);
+    grow(threads);
     task_ = task;
     context_ = context;
     items_ = items;
     finished_.store(0, std::memory_order_relaxed);
     ticket_.store(static_cast<uint64_t>(threads) << kLimitShift | static_cast<uint64_t>(items));
     if (sleepers_.load() > 0) {
-      { std::lock_guard<std::mutex> lock(sleep_); }  // a worker between its last look and its wait must get the call
+      {
+        std::lock_guard<std::mutex> lock(sleep_);
+      }  // a worker between its last look and its wait must get the call
       wake_.notify_all();
     }
     while (claim_and_run(0)) {
@@ -60,10 +60,21 @@ class Pool {
   }
 
  private:
+  // Where the system refuses a thread, the others do the work.
+  void grow(int threads) {
+    try {
+      for (int id = static_cast<int>(workers_.size()) + 1; id < threads; ++id)
+        workers_.emplace_back([this, id] { work(id); });
+    } catch (const std::system_error&) {
+    }
+  }
+
   static uint64_t limit_of(uint64_t ticket) { return ticket >> kLimitShift; }
   static uint64_t unclaimed(uint64_t ticket) { return ticket & ((uint64_t{1} << kLimitShift) - 1); }
 
-  bool has_work(int id, uint64_t ticket) const { return unclaimed(ticket) != 0 && static_cast<uint64_t>(id) < limit_of(ticket); }
+  bool has_work(int id, uint64_t ticket) const {
+    return unclaimed(ticket) != 0 && static_cast<uint64_t>(id) < limit_of(ticket);
+  }
 
   // A claimed item keeps its job alive, so the job's fields are read only after the claim.
   bool claim_and_run(int id) {
@@ -123,35 +134,28 @@ class Pool {
 
 Pool* pool = nullptr;  // leaked at exit on purpose: sleeping workers must not meet a destroyed condition variable
 int users = 0;
-int largest = 1;
 std::mutex users_mutex;
 
 // The workers do not live on in a forked child: it starts with a new pool.
 void after_fork_in_child() {
   new (&users_mutex) std::mutex;
   pool = new Pool;
-  if (users > 0) pool->resize(largest);
 }
 
 }  // namespace
 
-void retain(int threads) {
+void retain() {
   std::lock_guard<std::mutex> lock(users_mutex);
   if (pool == nullptr) {
     pool = new Pool;
     pthread_atfork(nullptr, nullptr, after_fork_in_child);
   }
-  pool->resize(threads);
   ++users;
-  if (threads > largest) largest = threads;
 }
 
 void release() {
   std::lock_guard<std::mutex> lock(users_mutex);
-  if (--users == 0) {
-    pool->stop();
-    largest = 1;
-  }
+  if (--users == 0) pool->stop();
 }
 
 void run(int threads, int64_t items, Task task, void* context) { pool->run(threads, items, task, context); }

@@ -10,12 +10,12 @@ namespace octavo::pool {
 // `worker` is 0 for the caller, else 1 .. threads - 1: an index into per-thread scratch memory.
 using Task = void (*)(void* context, int64_t item, int worker);
 
-// Make sure of threads - 1 workers; every retain needs a release, and the last release joins the workers.
-void retain(int threads);
+// Every user holds the pool from retain to release; the last release joins the workers.
+void retain();
 void release();
 
-// Run task(context, 0 .. items - 1, worker) on the caller and up to threads - 1 workers; returns when all are done.
-// Callers in several threads take turns. Items are claimed in order.
+// Run task(context, 0 .. items - 1, worker) on the caller and up to threads - 1 workers, which are started when first
+// needed; returns when all is done. Callers in several threads take turns. Items are claimed in order.
 void run(int threads, int64_t items, Task task, void* context);
 
 template <class Function>
@@ -25,7 +25,8 @@ void parallel(int threads, int64_t items, Function&& function) {
     for (int64_t item = 0; item < items; ++item) function(item, 0);
     return;
   }
-  run(threads, items, [](void* context, int64_t item, int worker) { (*static_cast<Plain*>(context))(item, worker); },
+  run(
+      threads, items, [](void* context, int64_t item, int worker) { (*static_cast<Plain*>(context))(item, worker); },
       const_cast<void*>(static_cast<const void*>(&function)));
 }
 

@@ -7,8 +7,8 @@
 
 namespace octavo {
 
-#define DECLARE(isa)          \
-  namespace isa {             \
+#define DECLARE(isa)            \
+  namespace isa {               \
   extern const Kernels kernels; \
   }
 #if defined(OCTAVO_HAS_avx512_bf16)

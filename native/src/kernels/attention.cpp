@@ -74,7 +74,8 @@ class Attention {
 
   void merge(float* partials) {
     clear(total_);
-    for (int64_t split = 0; split < task_.splits(); ++split) merge_into_total(Rows(partials + split * partial_floats(shape_)));
+    for (int64_t split = 0; split < task_.splits(); ++split)
+      merge_into_total(Rows(partials + split * partial_floats(shape_)));
     finish(total_);
   }
 
@@ -83,8 +84,8 @@ class Attention {
     const auto index = static_cast<uint32_t>(token / kTileTokens);
     const uint32_t entry = index / tiles_per_block_;
     const int64_t head = static_cast<int64_t>(task_.table[entry]) * shape_.kv_heads + task_.kv_head;
-    return reinterpret_cast<const Element*>(task_.layer +
-                                            (head * tiles_per_block_ + (index - entry * tiles_per_block_)) * shape_.tile_bytes);
+    return reinterpret_cast<const Element*>(task_.layer + (head * tiles_per_block_ + (index - entry * tiles_per_block_)) *
+                                                              shape_.tile_bytes);
   }
 
   void clear(Rows rows) const {
@@ -99,7 +100,8 @@ class Attention {
     const Floats scale = set(task_.scale);
     for (int64_t r = 0; r < rows_; ++r) {
       const int64_t row = task_.first_row + r;
-      const float* q = task_.q + row / task_.group * task_.q_stride + (task_.kv_head * task_.group + row % task_.group) * size;
+      const float* q =
+          task_.q + row / task_.group * task_.q_stride + (task_.kv_head * task_.group + row % task_.group) * size;
       Scalar* target = queries_ + r * (shape_.key_rows / kDepth);
       int64_t i = 0;
       for (; i + kLanes <= size; i += kLanes) Format::put_steps(target + i / kDepth, multiply(load(q + i), scale));
@@ -129,7 +131,8 @@ class Attention {
     }
     for (int64_t t = tiles; t < kTilesPerStep; ++t) keys[t] = keys[0];  // their scores will be masked
     prefetch_step(key + kStepTokens);
-    for_row_blocks([&](auto count, int64_t row) __attribute__((always_inline)) { score<decltype(count)::value>(row, keys); });
+    for_row_blocks([&](auto count, int64_t row)
+                       __attribute__((always_inline)) { score<decltype(count)::value>(row, keys); });
     softmax(key, rows);
     const int64_t present = task_.length - key - (tiles - 1) * kTileTokens;
     if (present < kTileTokens) values[tiles - 1] = without_stale_tokens(values[tiles - 1], present);
@@ -166,18 +169,17 @@ class Attention {
     const Scalar* q = queries_ + row * steps;
     for (int64_t t = 0; t < kTilesPerStep; t += kAttentionVectors) {
       Floats sums[kCount][kAttentionVectors];
-      UNROLL for (int r = 0; r < kCount; ++r)
-        UNROLL for (int v = 0; v < kAttentionVectors; ++v) sums[r][v] = set(0.0f);
+      UNROLL for (int r = 0; r < kCount; ++r) UNROLL for (int v = 0; v < kAttentionVectors; ++v) sums[r][v] = set(0.0f);
       const Element* k[kAttentionVectors];
       UNROLL for (int v = 0; v < kAttentionVectors; ++v) k[v] = keys[t + v];
       for (int64_t s = 0; s < steps; ++s) {
         typename Format::Vector b[kAttentionVectors];
         UNROLL for (int v = 0; v < kAttentionVectors; ++v) b[v] = Format::load_step(k[v] + s * kLanes * kDepth);
-        UNROLL for (int r = 0; r < kCount; ++r)
-          UNROLL for (int v = 0; v < kAttentionVectors; ++v) Format::multiply_add(sums[r][v], q[r * steps + s], b[v]);
+        UNROLL for (int r = 0; r < kCount; ++r) UNROLL for (int v = 0; v < kAttentionVectors; ++v)
+            Format::multiply_add(sums[r][v], q[r * steps + s], b[v]);
       }
-      UNROLL for (int r = 0; r < kCount; ++r)
-        UNROLL for (int v = 0; v < kAttentionVectors; ++v) store(scores_ + (row + r) * kStepTokens + (t + v) * kLanes, sums[r][v]);
+      UNROLL for (int r = 0; r < kCount; ++r) UNROLL for (int v = 0; v < kAttentionVectors; ++v)
+          store(scores_ + (row + r) * kStepTokens + (t + v) * kLanes, sums[r][v]);
     }
   }
 
@@ -257,21 +259,21 @@ class Attention {
   INLINE_MEMBER void weigh_columns(int64_t row, const Element* const* values, int64_t tiles, Rows rows, int64_t column) {
     float* target = rows.values + row * columns_ + column;
     Floats sums[kCount][kVectors];
-    UNROLL for (int r = 0; r < kCount; ++r)
-      UNROLL for (int v = 0; v < kVectors; ++v) sums[r][v] = load(target + r * columns_ + v * kLanes);
+    UNROLL for (int r = 0; r < kCount; ++r) UNROLL for (int v = 0; v < kVectors; ++v) sums[r][v] =
+        load(target + r * columns_ + v * kLanes);
     for (int64_t t = 0; t < tiles; ++t) {
       const Element* value = values[t] + column * kDepth;
       const Scalar* p = probabilities(row) + t * kTileTokens / kDepth;
       for (int64_t s = 0; s < kTileTokens / kDepth; ++s) {
         typename Format::Vector b[kVectors];
         UNROLL for (int v = 0; v < kVectors; ++v) b[v] = Format::load_step(value + v * kLanes * kDepth);
-        UNROLL for (int r = 0; r < kCount; ++r)
-          UNROLL for (int v = 0; v < kVectors; ++v) Format::multiply_add(sums[r][v], p[r * kStepScalars + s], b[v]);
+        UNROLL for (int r = 0; r < kCount; ++r) UNROLL for (int v = 0; v < kVectors; ++v)
+            Format::multiply_add(sums[r][v], p[r * kStepScalars + s], b[v]);
         value += columns_ * kDepth;
       }
     }
-    UNROLL for (int r = 0; r < kCount; ++r)
-      UNROLL for (int v = 0; v < kVectors; ++v) store(target + r * columns_ + v * kLanes, sums[r][v]);
+    UNROLL for (int r = 0; r < kCount; ++r) UNROLL for (int v = 0; v < kVectors; ++v)
+        store(target + r * columns_ + v * kLanes, sums[r][v]);
   }
 
   // total = total and part, each rescaled to the larger maximum. A part without keys changes nothing.
@@ -301,7 +303,8 @@ class Attention {
     const int64_t size = shape_.head_size;
     for (int64_t r = 0; r < rows_; ++r) {
       const int64_t row = task_.first_row + r;
-      float* out = task_.out + row / task_.group * task_.out_stride + (task_.kv_head * task_.group + row % task_.group) * size;
+      float* out =
+          task_.out + row / task_.group * task_.out_stride + (task_.kv_head * task_.group + row % task_.group) * size;
       const Floats total = set(sum(load(rows.totals + r * kLanes)));
       for (int64_t c = 0; c < size; c += kLanes) {
         const Floats value = divide(load(rows.values + r * columns_ + c), total);
@@ -337,35 +340,8 @@ void merge(const AttentionTask& task, void* scratch, float* partials) {
 }
 
 template <class Format>
-void write(const CacheShape& shape, char* layer, int64_t slot, const float* k, const float* v) {
-  using Element = typename Format::Element;
-  constexpr int64_t kDepth = Format::depth;
-  const int64_t tiles = shape.block_size / kTileTokens;
-  const int64_t inside = slot % shape.block_size;
-  const int64_t token = inside % kTileTokens;
-  for (int64_t head = 0; head < shape.kv_heads; ++head) {
-    const int64_t index = (slot / shape.block_size * shape.kv_heads + head) * tiles + inside / kTileTokens;
-    Element* keys = reinterpret_cast<Element*>(layer + index * shape.tile_bytes) + token * kDepth;
-    Element* values = reinterpret_cast<Element*>(layer + index * shape.tile_bytes) + shape.key_rows * kTileTokens;
-    values += token / kDepth * shape.value_columns * kDepth + token % kDepth;
-    for (int64_t i = 0; i < shape.head_size; i += kLanes) {
-      const int64_t count = shape.head_size - i < kLanes ? shape.head_size - i : kLanes;
-      const float* k_row = k + head * shape.head_size + i;
-      const float* v_row = v + head * shape.head_size + i;
-      Element key[kLanes], value[kLanes];
-      Format::put_elements(key, count == kLanes ? load(k_row) : load_some(k_row, count));
-      Format::put_elements(value, count == kLanes ? load(v_row) : load_some(v_row, count));
-      for (int64_t j = 0; j < count; ++j) {
-        keys[(i + j) / kDepth * kTileTokens * kDepth + (i + j) % kDepth] = key[j];
-        values[(i + j) * kDepth] = value[j];
-      }
-    }
-  }
-}
-
-template <class Format>
 constexpr AttentionKernels kernels_of() {
-  return {Format::depth, attend<Format>, attend_split<Format>, merge<Format>, write<Format>};
+  return {Format::depth, attend<Format>, attend_split<Format>, merge<Format>};
 }
 
 }  // namespace

@@ -78,7 +78,8 @@ void rotate(float* row, int64_t heads, int64_t head_size, const float* cos_sin, 
 }
 
 extern const Kernels kernels = {
-    OCTAVO_ISA_NAME, linear_kernels, attention_kernels, rms_norm, silu_and_multiply, rotate, block_size, dequantize,
+    OCTAVO_ISA_NAME,   linear_kernels, attention_kernels, cache_writes, rms_norm,
+    silu_and_multiply, rotate,         block_size,        dequantize,
 };
 
 }  // namespace octavo::OCTAVO_ISA

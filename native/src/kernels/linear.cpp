@@ -16,15 +16,14 @@ template <class Format, int kRows>
 INLINE void tile(const typename Format::Scalar* a, const typename Format::Element* w, int64_t steps, const char* next,
                  int64_t next_stride, Floats (&sum)[kRows][kLinearVectors]) {
   constexpr int64_t kStep = kPanel * Format::depth;
-  UNROLL for (int r = 0; r < kRows; ++r)
-    UNROLL for (int v = 0; v < kLinearVectors; ++v) sum[r][v] = set(0.0f);
+  UNROLL for (int r = 0; r < kRows; ++r) UNROLL for (int v = 0; v < kLinearVectors; ++v) sum[r][v] = set(0.0f);
   for (int64_t s = 0; s < steps; ++s) {
     for (int64_t line = 0; line < kStep * static_cast<int64_t>(sizeof(*w)); line += 64) __builtin_prefetch(next + line);
     next += next_stride;
     typename Format::Vector b[kLinearVectors];
     UNROLL for (int v = 0; v < kLinearVectors; ++v) b[v] = Format::load_step(w + v * kLanes * Format::depth);
-    UNROLL for (int r = 0; r < kRows; ++r)
-      UNROLL for (int v = 0; v < kLinearVectors; ++v) Format::multiply_add(sum[r][v], a[r], b[v]);
+    UNROLL for (int r = 0; r < kRows; ++r) UNROLL for (int v = 0; v < kLinearVectors; ++v)
+        Format::multiply_add(sum[r][v], a[r], b[v]);
     w += kStep;
     a += kRows;
   }
@@ -79,7 +78,8 @@ void multiply(const LinearTask& task, int64_t first_panel, int64_t last_panel, i
       const int64_t rows = task.first_row(b + 1) - row;
       // The first block streams the panel in; the others find it in the cache and must not fetch it again.
       const bool streams = b == first_block;
-      select_block<Format>(rows, std::make_integer_sequence<int, kLinearRows>{})(task, panel, row, streams ? kPrefetchBytes : 0, streams ? kStepBytes : 0);
+      select_block<Format>(rows, std::make_integer_sequence<int, kLinearRows>{})(
+          task, panel, row, streams ? kPrefetchBytes : 0, streams ? kStepBytes : 0);
     }
   }
 }
@@ -100,11 +100,13 @@ void pack_weight(const void* rows, int64_t in, int64_t lane, int64_t count, void
   for (int64_t start = 0; start < whole; start += kChunk) {
     const int64_t end = start + kChunk < whole ? start + kChunk : whole;
     for (int64_t r = 0; r < count; ++r)
-      for (int64_t s = start; s < end; ++s) std::memcpy(target + s * kPanel + r, source + r * row_bytes + s * sizeof(Unit), sizeof(Unit));
+      for (int64_t s = start; s < end; ++s)
+        std::memcpy(target + s * kPanel + r, source + r * row_bytes + s * sizeof(Unit), sizeof(Unit));
   }
   if (whole * Format::depth == in) return;
   for (int64_t r = 0; r < count; ++r)  // a last step of fewer inputs: the rest stays 0
-    std::memcpy(target + whole * kPanel + r, source + r * row_bytes + whole * sizeof(Unit), row_bytes - whole * sizeof(Unit));
+    std::memcpy(target + whole * kPanel + r, source + r * row_bytes + whole * sizeof(Unit),
+                row_bytes - whole * sizeof(Unit));
 }
 
 template <class Format>

@@ -7,6 +7,7 @@ namespace octavo::OCTAVO_ISA {
 
 extern const LinearKernels linear_kernels[kDTypes];
 extern const AttentionKernels attention_kernels[kDTypes];
+extern const CacheWrite cache_writes[kDTypes];
 
 void rms_norm(const float* x, const float* weight, int64_t rows, int64_t width, float epsilon, float* y);
 void silu_and_multiply(const float* x, int64_t rows, int64_t width, float* y);

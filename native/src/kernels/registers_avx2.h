@@ -51,11 +51,11 @@ INLINE void register_store_bf16(uint16_t* p, Register a) {
 }
 
 // Lane i and lane i + 4, then + 2, + 1.
-#define FOLD(name, narrow, single)                                                        \
-  INLINE float name(Register a) {                                                         \
-    const __m128 four = narrow(_mm256_castps256_ps128(a), _mm256_extractf128_ps(a, 1));   \
-    const __m128 two = narrow(four, _mm_movehl_ps(four, four));                           \
-    return _mm_cvtss_f32(single(two, _mm_movehdup_ps(two)));                              \
+#define FOLD(name, narrow, single)                                                      \
+  INLINE float name(Register a) {                                                       \
+    const __m128 four = narrow(_mm256_castps256_ps128(a), _mm256_extractf128_ps(a, 1)); \
+    const __m128 two = narrow(four, _mm_movehl_ps(four, four));                         \
+    return _mm_cvtss_f32(single(two, _mm_movehdup_ps(two)));                            \
   }
 FOLD(register_sum, _mm_add_ps, _mm_add_ss)
 FOLD(register_largest, _mm_max_ps, _mm_max_ss)

@@ -49,12 +49,12 @@ INLINE void register_store_bf16(uint16_t* p, Register a) {
 }
 
 // Lane i and lane i + 8, then + 4, + 2, + 1.
-#define FOLD(name, wide, narrow, single)                                                          \
-  INLINE float name(Register a) {                                                                 \
-    const __m256 eight = wide(_mm512_castps512_ps256(a), _mm512_extractf32x8_ps(a, 1));           \
-    const __m128 four = narrow(_mm256_castps256_ps128(eight), _mm256_extractf128_ps(eight, 1));   \
-    const __m128 two = narrow(four, _mm_movehl_ps(four, four));                                   \
-    return _mm_cvtss_f32(single(two, _mm_movehdup_ps(two)));                                      \
+#define FOLD(name, wide, narrow, single)                                                        \
+  INLINE float name(Register a) {                                                               \
+    const __m256 eight = wide(_mm512_castps512_ps256(a), _mm512_extractf32x8_ps(a, 1));         \
+    const __m128 four = narrow(_mm256_castps256_ps128(eight), _mm256_extractf128_ps(eight, 1)); \
+    const __m128 two = narrow(four, _mm_movehl_ps(four, four));                                 \
+    return _mm_cvtss_f32(single(two, _mm_movehdup_ps(two)));                                    \
   }
 FOLD(register_sum, _mm256_add_ps, _mm_add_ps, _mm_add_ss)
 FOLD(register_largest, _mm256_max_ps, _mm_max_ps, _mm_max_ss)

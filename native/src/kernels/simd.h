@@ -61,9 +61,9 @@ INLINE void store_bf16(uint16_t* p, Floats a) {
 INLINE void store_f16(uint16_t* p, Floats a) {
   UNROLL for (int i = 0; i < kRegisters; ++i) register_store_f16(p + i * kRegisterLanes, a.part[i]);
 }
-#define LANEWISE(name, operation)                                                                                     \
-  INLINE Floats name(Floats a, Floats b) {                                                                            \
-    return for_parts([&](int i) __attribute__((always_inline)) { return operation(a.part[i], b.part[i]); });          \
+#define LANEWISE(name, operation)                                                                            \
+  INLINE Floats name(Floats a, Floats b) {                                                                   \
+    return for_parts([&](int i) __attribute__((always_inline)) { return operation(a.part[i], b.part[i]); }); \
   }
 LANEWISE(add, register_add)
 LANEWISE(subtract, register_subtract)

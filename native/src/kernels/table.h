@@ -1,4 +1,8 @@
 // What one instruction set offers: plain functions over ranges of work, without threads, allocation or exceptions.
+//
+// An instruction set is one entry in CMakeLists.txt and one namespace; where it multiplies in its own way (AMX tiles, say),
+// it brings its own LinearKernels, whose packing only it reads. Functions here are always inlined: the linker would keep
+// one copy for all instruction sets.
 #pragma once
 
 #include <cstdint>
@@ -33,7 +37,7 @@ struct LinearTask {
   float* y;        // [rows, out]
   bool accumulate;
 
-  int64_t first_row(int64_t block) const { return rows * block / blocks; }
+  [[gnu::always_inline]] int64_t first_row(int64_t block) const { return rows * block / blocks; }
 };
 
 struct LinearKernels {
@@ -63,18 +67,18 @@ struct CacheShape {
   int64_t key_rows, value_columns;
   int64_t key_bytes, tile_bytes;  // of one tile: its K part, and both
 
-  int64_t block_bytes() const { return kv_heads * (block_size / kTileTokens) * tile_bytes; }
-  int64_t layer_bytes() const { return blocks * block_bytes(); }
+  [[gnu::always_inline]] int64_t block_bytes() const { return kv_heads * (block_size / kTileTokens) * tile_bytes; }
+  [[gnu::always_inline]] int64_t layer_bytes() const { return blocks * block_bytes(); }
 };
 
 // One sequence's part of an attention call. Its query rows are numbered position by position, the heads of a group
 // side by side: row r is position first_position + r / group, head kv_head * group + r % group.
 struct AttentionTask {
   const CacheShape* shape;
-  const char* layer;     // first block of the layer
-  const float* q;        // the sequence's first row of qkv
-  int64_t q_stride;      // floats from token to token
-  float* out;            // the sequence's first row of the output
+  const char* layer;  // first block of the layer
+  const float* q;     // the sequence's first row of qkv
+  int64_t q_stride;   // floats from token to token
+  float* out;         // the sequence's first row of the output
   int64_t out_stride;
   const int32_t* table;  // blocks of the sequence
   int64_t length;        // keys in the cache
@@ -84,9 +88,9 @@ struct AttentionTask {
   int64_t first_row, last_row;  // at most kAttentionRows
   float scale;
 
-  int64_t rows() const { return last_row - first_row; }
-  int64_t position(int64_t row) const { return first_position + (first_row + row) / group; }
-  int64_t splits() const { return position(rows() - 1) / kSplitTokens + 1; }
+  [[gnu::always_inline]] int64_t rows() const { return last_row - first_row; }
+  [[gnu::always_inline]] int64_t position(int64_t row) const { return first_position + (first_row + row) / group; }
+  [[gnu::always_inline]] int64_t splits() const { return position(rows() - 1) / kSplitTokens + 1; }
 };
 
 struct AttentionKernels {
@@ -96,16 +100,20 @@ struct AttentionKernels {
   void (*attend_split)(const AttentionTask& task, int64_t split, void* scratch, float* partial);
   // Merge the partial results of all splits, in order, and write `out`.
   void (*merge)(const AttentionTask& task, void* scratch, float* partials);
-  // k and v [kv_heads * head_size] of one token into its slot.
-  void (*write)(const CacheShape& shape, char* layer, int64_t slot, const float* k, const float* v);
 };
 
+// k and v [kv_heads * head_size] of one token into its slot.
+using CacheWrite = void (*)(const CacheShape& shape, char* layer, int64_t slot, const float* k, const float* v);
+
 // Floats of a partial result: per row the maximum, 16 partial sums of the exponentials, and the weighted values.
-inline int64_t partial_floats(const CacheShape& shape) { return 32 + kAttentionRows * (kTileTokens + shape.value_columns); }
+[[gnu::always_inline]] inline int64_t partial_floats(const CacheShape& shape) {
+  return 32 + kAttentionRows * (kTileTokens + shape.value_columns);
+}
 // Bytes that `attend` and `merge` need for themselves: queries, scores, two accumulators and one V tile.
-inline int64_t attention_scratch_bytes(const CacheShape& shape) {
+[[gnu::always_inline]] inline int64_t attention_scratch_bytes(const CacheShape& shape) {
   const int64_t scores = kAttentionRows * kTileTokens * kTilesPerStep;
-  return 4 * (kAttentionRows * shape.key_rows + scores + 2 * partial_floats(shape) + kTileTokens * shape.value_columns) + 1024;
+  return 4 * (kAttentionRows * shape.key_rows + scores + 2 * partial_floats(shape) + kTileTokens * shape.value_columns) +
+         1024;
 }
 
 // Values and bytes of one GGUF block; 0 if the type is not known.
@@ -118,6 +126,7 @@ struct Kernels {
   const char* name;
   const LinearKernels* linear;        // [kDTypes]
   const AttentionKernels* attention;  // [kDTypes]
+  const CacheWrite* cache_writes;     // [kDTypes]
   void (*rms_norm)(const float* x, const float* weight, int64_t rows, int64_t width, float epsilon, float* y);
   void (*silu_and_multiply)(const float* x, int64_t rows, int64_t width, float* y);
   void (*rotate)(float* row, int64_t heads, int64_t head_size, const float* cos_sin, int64_t rotary);

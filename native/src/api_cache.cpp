@@ -1,0 +1,88 @@
+// The paged cache: memory, copies, writes.
+#include <algorithm>
+#include <cstring>
+
+#include "context.h"
+
+namespace octavo {
+namespace {
+
+CacheShape make_shape(const octavo_context& context, int64_t layers, int64_t blocks, int64_t block_size, int64_t kv_heads,
+                      int64_t head_size, int32_t dtype) {
+  const int64_t depth = context.kernels->attention[dtype].depth;
+  CacheShape shape{dtype, layers, blocks, block_size, kv_heads, head_size, 0, 0, 0, 0};
+  shape.key_rows = ceil_div(head_size, depth) * depth;
+  shape.value_columns = ceil_div(head_size, 16) * 16;
+  shape.key_bytes = shape.key_rows * kTileTokens * element_bytes(dtype);
+  shape.tile_bytes = shape.key_bytes + kTileTokens * shape.value_columns * element_bytes(dtype);
+  return shape;
+}
+
+}  // namespace
+}  // namespace octavo
+
+using namespace octavo;
+
+octavo_cache* octavo_cache_new(octavo_context* context, int64_t layers, int64_t blocks, int64_t block_size, int64_t kv_heads,
+                               int64_t head_size, int32_t dtype) {
+  if (missing(context)) {
+    closed();
+    return nullptr;
+  }
+  octavo_cache* cache = nullptr;
+  guarded([&] {
+    if (dtype < 0 || dtype >= kDTypes) return fail(OCTAVO_INVALID, "unknown dtype %d", dtype);
+    if (block_size < kTileTokens || block_size % kTileTokens != 0)
+      return fail(OCTAVO_INVALID, "block_size must be a multiple of 16, not %lld", number(block_size));
+    const int64_t limit = INT32_MAX;
+    for (const int64_t size : {layers, blocks, block_size, kv_heads, head_size})
+      if (size < 1 || size > limit) return fail(OCTAVO_INVALID, "a cache dimension cannot be %lld", number(size));
+    const CacheShape shape = make_shape(*context, layers, blocks, block_size, kv_heads, head_size, dtype);
+    int64_t bytes = shape.tile_bytes;
+    for (const int64_t factor : {block_size / kTileTokens, kv_heads, blocks, layers})
+      if (__builtin_mul_overflow(bytes, factor, &bytes)) throw std::bad_alloc();
+    cache = new octavo_cache(shape);
+    return static_cast<int>(OCTAVO_OK);
+  });
+  return cache;
+}
+
+int64_t octavo_cache_bytes(const octavo_cache* cache) { return cache->shape.layers * cache->shape.layer_bytes(); }
+void octavo_cache_free(octavo_cache* cache) { delete cache; }
+
+int octavo_cache_copy(octavo_cache* cache, const int32_t* pairs, int64_t count) {
+  if (missing(cache)) return closed();
+  const CacheShape& shape = cache->shape;
+  for (int64_t i = 0; i < 2 * count; ++i)
+    if (pairs[i] < 0 || pairs[i] >= shape.blocks)
+      return fail(OCTAVO_OUT_OF_RANGE, "block %d of %lld", pairs[i], number(shape.blocks));
+  for (int64_t i = 0; i < count; ++i)
+    for (int64_t layer = 0; layer < shape.layers; ++layer)
+      std::memmove(cache->layer(layer) + pairs[2 * i + 1] * shape.block_bytes(),
+                   cache->layer(layer) + pairs[2 * i] * shape.block_bytes(), static_cast<size_t>(shape.block_bytes()));
+  return OCTAVO_OK;
+}
+
+int octavo_cache_write(octavo_context* context, octavo_cache* cache, int64_t layer, const float* qkv, int64_t heads,
+                       const int64_t* slots, int64_t tokens) {
+  if (missing(context) || missing(cache)) return closed();
+  const CacheShape& shape = cache->shape;
+  if (layer < 0 || layer >= shape.layers)
+    return fail(OCTAVO_OUT_OF_RANGE, "layer %lld of %lld", number(layer), number(shape.layers));
+  const int64_t limit = shape.blocks * shape.block_size;
+  for (int64_t t = 0; t < tokens; ++t)
+    if (slots[t] < 0 || slots[t] >= limit)
+      return fail(OCTAVO_OUT_OF_RANGE, "slot %lld of %lld", number(slots[t]), number(limit));
+  const CacheWrite write = context->kernels->cache_writes[shape.dtype];
+  const int64_t size = shape.kv_heads * shape.head_size;
+  const int64_t width = heads * shape.head_size + 2 * size;
+  const int threads = threads_for(*context, tokens * size, 4096);
+  const int64_t chunk = threads == 1 ? std::max<int64_t>(tokens, 1) : ceil_div(tokens, 4 * threads);
+  pool::parallel(threads, ceil_div(tokens, chunk), [&](int64_t item, int) {
+    for (int64_t t = item * chunk; t < std::min(tokens, (item + 1) * chunk); ++t) {
+      const float* k = qkv + t * width + heads * shape.head_size;
+      write(shape, cache->layer(layer), slots[t], k, k + size);
+    }
+  });
+  return OCTAVO_OK;
+}
