@@ -159,13 +159,10 @@ async def create_chat_completion(
 
 
 def check_chat(body: ChatCompletionRequest) -> None:
-    """Refuse what means nothing or is not there yet. As in vLLM, a `tool_choice` other than none needs tools."""
-    if body.tool_choice not in (None, "none") and body.tools is None:
+    """Refuse what means nothing or is not there yet. Without tools a `tool_choice` of none or auto is no choice."""
+    if body.tool_choice not in (None, "none", "auto") and not body.tools:
         raise ValidationError("When using `tool_choice`, `tools` must be set.", parameter="tool_choice")
-    if body.tools == []:
-        text = "`tools` must not be an empty array. Either provide at least one tool or omit the field entirely."
-        raise ValidationError(text, parameter="tools")
-    schema.check_supported(body, {"tools": (None,)})
+    schema.check_supported(body, {"tools": (None, [])})
     schema.check_stream(body)
     if body.top_logprobs is not None and body.top_logprobs != 0:
         if body.top_logprobs < -1:
