@@ -32,7 +32,7 @@ from octavo.engine.messages import (
     encode,
 )
 from octavo.engine.request import EngineOutput, EngineStatus, Request
-from octavo.errors import EngineDeadError, EngineError
+from octavo.errors import EngineDeadError, EngineError, StartupError
 
 SECONDS_TO_EXIT = 2.0  # after the client hung up, before the process is killed
 
@@ -45,26 +45,34 @@ class ProcessClient:
     """
 
     def __init__(self, config: EngineConfig, *, factory: str = "octavo.engine.build:build_engine") -> None:
-        """`factory` is "module:function", with the signature of `build_engine`; tests put a scripted engine there."""
+        """`factory` is "module:function", with the signature of `build_engine`; tests put a scripted engine there.
+        StartupError where the system lets no process start."""
         self._status = EngineStatus("starting")
         self._directory = _private_directory()
         self._context = zmq.Context()
-        self._commands = self._context.socket(zmq.PUSH)
-        self._outputs = self._context.socket(zmq.PULL)
-        self._replies = self._context.socket(zmq.PULL)
-        for each in (self._commands, self._outputs, self._replies):
-            each.set_hwm(0)
-            each.linger = 0
-        self._commands.reconnect_ivl = 5  # milliseconds; the child binds as soon as it can
-        self._commands.connect(address(self._directory, "commands"))  # connected, not bound: what is sent early is kept
-        self._outputs.bind(address(self._directory, "outputs"))
-        self._replies.bind(address(self._directory, "replies"))
         self._sending, self._polling, self._calling, self._ending = (threading.Lock() for _ in range(4))
         self._last_call = 0
         self._is_closed = False
-        self._line, child_line = socket.socketpair()
-        with child_line:
-            self._process = _spawn(child_line, Launch(config, factory, str(self._directory), time.time()))
+        try:
+            self._commands = self._context.socket(zmq.PUSH)
+            self._outputs = self._context.socket(zmq.PULL)
+            self._replies = self._context.socket(zmq.PULL)
+            for each in (self._commands, self._outputs, self._replies):
+                each.set_hwm(0)
+                each.linger = 0
+            self._commands.reconnect_ivl = 5  # milliseconds; the child binds as soon as it can
+            self._commands.connect(address(self._directory, "commands"))  # connected, not bound: what is sent early is kept
+            self._outputs.bind(address(self._directory, "outputs"))
+            self._replies.bind(address(self._directory, "replies"))
+            self._line, child_line = socket.socketpair()
+            with child_line, contextlib.ExitStack() as undo:
+                undo.callback(self._line.close)
+                self._process = _spawn(child_line, Launch(config, factory, str(self._directory), time.time()))
+                undo.pop_all()
+        except (OSError, zmq.ZMQError) as error:  # no files or processes left to open, or no room for the sockets
+            self._context.destroy(linger=0)
+            shutil.rmtree(self._directory, ignore_errors=True)
+            raise StartupError(f"the engine's process cannot be started: {error}") from None
 
     @property
     def status(self) -> EngineStatus:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -16,7 +19,7 @@ import pytest
 from octavo.config import EngineConfig
 from octavo.engine.process import ProcessClient
 from octavo.engine.request import EngineStatus
-from octavo.errors import EngineDeadError
+from octavo.errors import EngineDeadError, StartupError
 from tests.engine.clients import ended, poll_until, tokens
 from tests.scripted import FACTORY, Script, make_request, script_file
 
@@ -155,6 +158,7 @@ def test_an_idle_engine_sleeps(start: Start) -> None:
 PARENT = """
 import sys, time
 from pathlib import Path
+from typing import Any
 from octavo.engine.process import ProcessClient
 from tests.scripted import FACTORY, Script, script_file, make_request
 client = ProcessClient(script_file(Path(sys.argv[1]), Script(step_seconds=0.01)), factory=FACTORY)
@@ -202,3 +206,14 @@ def test_the_configuration_arrives_whole() -> None:
 
     config = EngineConfig(model="m", served_model_name=("a", "b"), api_key=("k",), memory_utilization=0.5, seed=7)
     assert decode_launch(encode(Launch(config, FACTORY, "/d", 1.0))).config == config
+
+
+def test_where_no_process_can_start_one_line_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*arguments: Any, **options: Any) -> None:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setattr(subprocess, "Popen", refuse)
+    with pytest.raises(StartupError, match=r"^the engine's process cannot be started: \[Errno 24\] Too many open files$"):
+        ProcessClient(EngineConfig())
+    assert list(tmp_path.iterdir()) == []
