@@ -69,7 +69,10 @@ def _add_tokens(backend: Backend, config: dict[str, Any], legacy: dict[str, Any]
     from tokenizers import AddedToken
 
     declared: dict[int, Any] = {id: text for text, id in legacy.items() if isinstance(id, int)}
-    declared.update({int(id): token for id, token in (config.get("added_tokens_decoder") or {}).items()})
+    decoder = config.get("added_tokens_decoder") or {}
+    if not isinstance(decoder, dict) or not all(id.isdecimal() for id in decoder):
+        raise LoadError("tokenizer_config.json: added_tokens_decoder must map token ids to tokens")
+    declared.update({int(id): token for id, token in decoder.items()})
     known = backend.get_added_tokens_decoder()
     for id, token in sorted(declared.items()):
         text = _text(token)
@@ -103,6 +106,8 @@ def _chat_templates(directory: Path, config: dict[str, Any]) -> dict[str, str]:
     if isinstance(stored, str):
         templates["default"] = stored
     for entry in _list(stored):
+        if not isinstance(entry, dict) or not all(isinstance(entry.get(key), str) for key in ("name", "template")):
+            raise LoadError("tokenizer_config.json: a list of chat templates must hold a name and a template each")
         templates[entry["name"]] = entry["template"]
     for file in sorted(directory.glob("additional_chat_templates/*.jinja")):
         templates[file.stem] = file.read_text("utf-8")

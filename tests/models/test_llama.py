@@ -50,6 +50,8 @@ def test_a_tied_head_that_is_stored_as_well_is_left_alone() -> None:
             "rope type 'spiral' is not supported; supported: default, ",
         ),
         ({"partial_rotary_factor": 1.5}, "partial_rotary_factor 1.5 of head_dim 16"),
+        ({"partial_rotary_factor": "x"}, "partial_rotary_factor x of head_dim 16"),
+        ({"partial_rotary_factor": float("nan")}, "partial_rotary_factor nan of head_dim 16"),
         ({"intermediate_size": 96}, r"model.layers.0.mlp.gate_proj.weight has shape \[112, 64\]"),
         ({"num_hidden_layers": 3}, "no tensor model.layers.2.input_layernorm.weight"),
         ({"num_hidden_layers": 1}, "does not use tensors model.layers.1"),

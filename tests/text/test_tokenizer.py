@@ -347,6 +347,9 @@ def test_named_tokens_never_make_new_ids(tmp_path: Path) -> None:
         ("tokenizer.json", None, "has no tokenizer.json"),
         ("tokenizer.json", "{", "tokenizer.json cannot be read"),
         ("tokenizer_config.json", "{", "tokenizer_config.json cannot be read"),
+        ("tokenizer_config.json", '{"added_tokens_decoder": {"a": "b"}}', "added_tokens_decoder must map"),
+        ("tokenizer_config.json", '{"added_tokens_decoder": 5}', "added_tokens_decoder must map"),
+        ("tokenizer_config.json", '{"chat_template": ["x"]}', "a list of chat templates must hold"),
         ("tokenizer_config.json", "[]", "must hold a JSON object"),
     ],
 )
