@@ -94,9 +94,8 @@ class Rotary:
             raise LoadError(f"rope type {name!r} is not supported; supported: {', '.join(sorted(_ROPE_FUNCTIONS))}")
         partial = values.get("partial_rotary_factor", 1.0)
         is_number = isinstance(partial, int | float) and math.isfinite(partial)
-        size = (
-            int(config.head_dim * partial + 1e-6) if is_number else 0
-        )  # where the factor is a quotient: 44 * (30 / 44) is 30
+        # the factor may be a quotient: 44 * (30 / 44) is to be 30
+        size = int(config.head_dim * partial + 1e-6) if is_number else 0
         if not 0 < size <= config.head_dim or size % 2:
             raise LoadError(
                 f"partial_rotary_factor {partial} of head_dim {config.head_dim} gives no even number of dimensions"
