@@ -2,6 +2,7 @@
 
 #include <pthread.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
@@ -16,6 +17,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 constexpr auto kSpin = std::chrono::microseconds(50);  // a worker without work spins this long, then sleeps
+constexpr auto kTurns = std::chrono::microseconds(5);  // more than 32 turns take: the rest of a gap was others' time or work
 constexpr int kLimitShift = 32;
 
 inline void pause() {
@@ -97,18 +99,18 @@ class Pool {
   }
 
   void work(int id) {
-    auto idle_since = Clock::now();
-    for (int turn = 0; !stopping_.load(std::memory_order_relaxed);) {
-      if (claim_and_run(id)) {
-        while (claim_and_run(id)) {
-        }
-        idle_since = Clock::now();
-      }
+    Clock::duration spun{0};
+    Clock::time_point seen = Clock::now();
+    for (int turn = 0; !stopping_.load(std::memory_order_relaxed); ++turn) {
+      while (claim_and_run(id)) spun = Clock::duration{0};
       pause();
-      if (++turn % 32 == 0 && Clock::now() - idle_since > kSpin) {
-        sleep_until_work(id);
-        idle_since = Clock::now();
-      }
+      if (turn % 32 != 0) continue;
+      const Clock::time_point now = Clock::now();
+      spun += std::min<Clock::duration>(now - seen, kTurns);
+      seen = now;
+      if (spun < kSpin) continue;
+      sleep_until_work(id);
+      spun = Clock::duration{0};
     }
   }
 
