@@ -35,7 +35,8 @@ def test_python_chats_and_streams(client: openai.OpenAI) -> None:
     )
     assert "".join(chunk.choices[0].delta.content or "" for chunk in chunks if chunk.choices) == text
     assert chunks[0].choices[0].delta.role == "assistant"
-    assert chunks[-1].usage == openai.types.CompletionUsage(**whole.usage.model_dump(exclude_none=True))
+    counts = {"prompt_tokens", "completion_tokens", "total_tokens"}  # how much of it was cached differs the second time
+    assert chunks[-1].usage.model_dump(include=counts) == whole.usage.model_dump(include=counts)
     with client.chat.completions.stream(model=MODEL, messages=MESSAGES, temperature=0, max_tokens=20) as stream:
         assert stream.get_final_completion().choices[0].message.content == text
 
