@@ -4,6 +4,7 @@ block that a sequence holds, and fails if it is not what the sequence's own toke
 from __future__ import annotations
 
 import random
+import tracemalloc
 from collections.abc import Callable
 from hashlib import sha256
 
@@ -253,6 +254,38 @@ def test_a_reset_can_start_running_requests_again() -> None:
     deltas = run(engine)
     assert len(ids(deltas, "a")) == 4
     assert runner.num_computed_tokens == 40 + 41 + 3
+
+
+def test_500_starts_and_ends_at_random_times_leave_nothing_behind() -> None:
+    generator = random.Random(9)
+    engine, runner, _ = engine_of(num_blocks=12, max_model_len=96, max_num_batched_tokens=40)
+    runner.on_step = None  # keeps the plans
+    golden = make_request("golden", prompt_of(37), 8)
+
+    def cycles(first: int, last: int) -> None:
+        for i in range(first, last):
+            prompt = [*prompt_of(generator.randrange(60)), *prompt_of(1 + generator.randrange(20), generator.randrange(40))]
+            engine.add(make_request(f"r{i}", prompt, 15, n=1 + generator.randrange(3), temperature=1.0))
+            for _ in range(generator.randrange(4)):
+                engine.step()
+            who, index = f"r{i - generator.randrange(4)}", generator.choice([None, None, 0, 1])
+            engine.abort(who, index, generator.choice(["abort", "stop"]))
+            engine.check_integrity()
+        run(engine)
+
+    cycles(0, 200)
+    tracemalloc.start()
+    try:
+        cycles(200, 250)
+        before = tracemalloc.take_snapshot()
+        cycles(250, 500)
+        grown = sum(each.size_diff for each in tracemalloc.take_snapshot().compare_to(before, "filename"))
+    finally:
+        tracemalloc.stop()
+    assert grown < 200_000
+    assert engine.check_integrity()["held"] == 0
+    engine.add(golden)
+    assert ids(run(engine), "golden") == [default_token(golden, 0, position) for position in range(8)]
 
 
 def fill_the_index(engine: Engine) -> None:

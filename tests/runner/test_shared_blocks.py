@@ -15,11 +15,15 @@ import pytest
 from octavo.engine.engine import Engine
 from octavo.engine.request import Request
 from octavo.kernels.cpu.ops import CpuOps
+from octavo.kernels.ops import Ops
 from octavo.models.registry import Model
 from octavo.runner.model_runner import ModelRunner
 from octavo.sampling.params import SamplingParams
+from tests.models.backends import BACKENDS
 from tests.models.smollm2 import load_model
+from tests.models.tiny import tiny_checkpoint, tiny_config, tiny_model
 
+POISON = 99
 Answer = list[Any]  # (token ids, logprobs, prompt logprobs) of each delta
 RANDOM = np.random.RandomState(3)
 PROMPT: list[int] = RANDOM.randint(1000, 40_000, 45).tolist()
@@ -39,7 +43,7 @@ def request(prompt: list[int], kind: str, max_tokens: int = 7, n: int = 1, name:
 class Bench:
     """Engines of different sizes on one model."""
 
-    def __init__(self, model: Model, ops: CpuOps, dtype: Any) -> None:
+    def __init__(self, model: Model, ops: Ops, dtype: Any) -> None:
         self.model, self.ops, self.dtype = model, ops, np.dtype(dtype)
         self._alone: dict[bytes, dict[int, Answer]] = {}
 
@@ -117,6 +121,20 @@ def test_after_a_preemption(bench: Bench, caching: bool) -> None:
     assert engine.stats().num_preemptions > 0
     for each in wanted:
         assert answers[each.request_id] == bench.alone(each)
+
+
+@pytest.mark.filterwarnings("ignore:invalid value encountered")
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_what_a_block_held_before_does_not_matter(backend: str) -> None:
+    """Not even keys and values that are not finite, in the slots that a sequence has not reached yet."""
+    ops, checkpoint = BACKENDS[backend](), tiny_checkpoint(tiny_config(), seed=11)
+    checkpoint.tensors["model.embed_tokens.weight"][POISON] = np.nan
+    bench = Bench(tiny_model(ops, checkpoint), ops, np.float32)
+    good = request([20, 30, 40], "greedy", 10, name="good")
+    engine = bench.engine(caching=True, blocks=1)
+    engine.add(request([POISON] * 14, "greedy", 1, name="bad"))
+    assert [delta.finish_reason for delta in engine.step().deltas] == ["error"]
+    assert run(engine, good)["good"] == bench.alone(good)
 
 
 LIMITS = [{"caching": False}, {"caching": True, "blocks": 7, "budget": 9}, {"caching": True, "seqs": 2}]
