@@ -118,7 +118,6 @@ def test_the_real_package_downloads_resumes_and_refuses(tmp_path: Path) -> None:
         assert (first.path / "model.safetensors").read_bytes() == BIG
         assert first.percents[-1] == 100.0
         assert state.downloads().count("model.safetensors") == 2
-        assert not {"torch", "transformers", "huggingface_hub"} & set(first.modules)
 
         chosen = resolve_in_child(state.endpoint, tmp_path, "org/gguf:Q8_0", hub="modelscope")
         assert chosen.path is not None
