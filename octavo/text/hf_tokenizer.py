@@ -110,7 +110,14 @@ def _chat_templates(directory: Path, config: dict[str, Any]) -> dict[str, str]:
             raise LoadError("tokenizer_config.json: a list of chat templates must hold a name and a template each")
         templates[entry["name"]] = entry["template"]
     for file in sorted(directory.glob("additional_chat_templates/*.jinja")):
-        templates[file.stem] = file.read_text("utf-8")
+        templates[file.stem] = _read_text(file)
     if (file := directory / "chat_template.jinja").is_file():
-        templates["default"] = file.read_text("utf-8")
+        templates["default"] = _read_text(file)
     return templates
+
+
+def _read_text(file: Path) -> str:
+    try:
+        return file.read_text("utf-8")
+    except UnicodeDecodeError as error:
+        raise LoadError(f"{file} is not UTF-8: {error}") from None

@@ -12,7 +12,10 @@ from octavo.errors import LoadError
 def read_json(path: Path, *, optional: bool = False) -> dict[str, Any]:
     """A JSON object; `{}` for a missing file if `optional`. LoadError otherwise, and for anything else than an object."""
     try:
-        value = json.loads(path.read_bytes())
+        text = path.read_bytes()
+        value = json.loads(text)
+        if b"\\ud" in text.lower():  # half a surrogate pair is no character: no tokenizer or template can take it
+            json.dumps(value, ensure_ascii=False).encode()
     except FileNotFoundError:
         if optional:
             return {}

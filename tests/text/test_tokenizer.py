@@ -351,6 +351,7 @@ def test_named_tokens_never_make_new_ids(tmp_path: Path) -> None:
         ("tokenizer_config.json", '{"added_tokens_decoder": 5}', "added_tokens_decoder must map"),
         ("tokenizer_config.json", '{"chat_template": ["x"]}', "a list of chat templates must hold"),
         ("tokenizer_config.json", "[]", "must hold a JSON object"),
+        ("tokenizer_config.json", '{"bos_token": "\\uD800"}', "tokenizer_config.json cannot be read"),
     ],
 )
 def test_a_directory_that_cannot_be_read_says_why(tmp_path: Path, name: str, content: str | None, message: str) -> None:
@@ -359,6 +360,13 @@ def test_a_directory_that_cannot_be_read_says_why(tmp_path: Path, name: str, con
     if content is not None:
         (tmp_path / name).write_text(content)
     with pytest.raises(LoadError, match=message):
+        load_tokenizer(tmp_path)
+
+
+def test_a_template_that_is_not_utf_8_is_refused_by_name(tmp_path: Path) -> None:
+    small.write_directory(tmp_path, small.byte_level()._backend)
+    (tmp_path / "chat_template.jinja").write_bytes(b"\xff")
+    with pytest.raises(LoadError, match=r"chat_template\.jinja is not UTF-8"):
         load_tokenizer(tmp_path)
 
 
