@@ -140,7 +140,7 @@ class Generation:
             for choice in choices:
                 if choice.finish_reason is None:
                     self._end(choice, ending)
-            self._metrics.on_request_end(max(choice.num_tokens for choice in choices))
+            self._metrics.on_request_end(len(choices), max(choice.num_tokens for choice in choices))
 
     def _advance(self, choice: Choice, delta: RequestDelta) -> Piece:
         if delta.finish_reason == "error":
@@ -174,7 +174,6 @@ class Generation:
             num_cached_tokens=choice.prompt.num_cached_tokens,
             num_preemptions=choice.num_preemptions,
             max_tokens=request.params.max_tokens or 0,
-            n=request.params.n,
         )
         self._metrics.on_end(end, time.time())
 

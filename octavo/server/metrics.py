@@ -73,7 +73,6 @@ class SequenceEnd:
     num_cached_tokens: int
     num_preemptions: int
     max_tokens: int
-    n: int
 
 
 def _success() -> dict[str, int]:
@@ -175,15 +174,15 @@ class Metrics:
         self.prompt_tokens += num_tokens
         self.prompt_tokens_cached += num_cached
 
-    def on_request_end(self, most_tokens: int) -> None:
-        """Count the most tokens that a sequence of one request got."""
+    def on_request_end(self, n: int, most_tokens: int) -> None:
+        """Count a request with all its `n` sequences, and the most tokens that one of them got."""
+        self._observe("request_params_n", n)
         self._observe("request_max_num_generation_tokens", most_tokens)
 
     def on_end(self, end: SequenceEnd, now: float) -> None:
         """Count a sequence's end. One that never gave a token is in the counters but in no latency histogram."""
         self.success[end.reason] += 1
         observe = self._observe
-        observe("request_params_n", end.n)
         observe("request_params_max_tokens", end.max_tokens)
         observe("e2e_request_latency_seconds", now - end.times.arrival)
         observe("request_num_preemptions", end.num_preemptions)

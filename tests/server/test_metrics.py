@@ -139,7 +139,7 @@ def test_everything_adds_up_while_it_runs_and_at_the_end(intake: Intake) -> None
         assert scrape("generation_tokens_total") == 10 * 3 + 3 * 4 + 4 * 5 + 1 + 1
         assert scrape("inter_token_latency_seconds_count") == scrape("generation_tokens_total") - 19
         assert scrape("e2e_request_latency_seconds_count") == 22
-        assert scrape("request_params_n_sum") == 18 + 4 * 2
+        assert scrape("request_params_n_sum") == 22 == scrape("request_params_n_count") + 2  # two of them with n = 2
 
 
 def decoded(server: RunningServer, token: int) -> str:
