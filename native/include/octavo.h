@@ -14,7 +14,7 @@ extern "C" {
 #endif
 
 #define OCTAVO_API __attribute__((visibility("default")))
-#define OCTAVO_ABI_VERSION 1
+#define OCTAVO_ABI_VERSION 2
 
 enum { OCTAVO_OK = 0, OCTAVO_INVALID = 1, OCTAVO_NO_MEMORY = 2, OCTAVO_OUT_OF_RANGE = 3 };
 enum { OCTAVO_FLOAT32 = 0, OCTAVO_BFLOAT16 = 1, OCTAVO_FLOAT16 = 2 };
@@ -60,6 +60,10 @@ OCTAVO_API int octavo_rotary(octavo_context* context, float* qkv, int64_t tokens
                              int64_t head_size, const float* cos_sin, int64_t table_rows, int64_t rotary,
                              const int32_t* positions);
 
+/* y [count, width] = the rows `indices` of x [rows, width]. */
+OCTAVO_API int octavo_select_rows(octavo_context* context, const float* x, int64_t rows, int64_t width,
+                                  const int32_t* indices, int64_t count, float* y);
+
 /* -- the cache --------------------------------------------------------------------------------------------------- */
 OCTAVO_API octavo_cache* octavo_cache_new(octavo_context* context, int64_t layers, int64_t blocks, int64_t block_size,
                                           int64_t kv_heads, int64_t head_size, int32_t dtype);
@@ -74,6 +78,21 @@ OCTAVO_API int octavo_cache_write(octavo_context* context, octavo_cache* cache, 
 OCTAVO_API int octavo_attention(octavo_context* context, const octavo_cache* cache, int64_t layer, const float* qkv,
                                 int64_t heads, int64_t tokens, const int32_t* query_starts, const int32_t* lengths,
                                 int64_t sequences, const int32_t* tables, int64_t table_width, float scale, float* out);
+
+/* -- a recorded step: calls of the functions above, made again as one call ------------------------------------------ */
+typedef struct octavo_program octavo_program;
+typedef struct {
+  int64_t value;    /* the argument itself (a pointer, a number, or a float's bits in the lower half) ... */
+  int64_t variable; /* ... or, where this is not negative, what variables[variable] is multiplied by */
+} octavo_argument;
+
+OCTAVO_API octavo_program* octavo_program_new(void);
+/* `function` by its name here, with all of its arguments in order. */
+OCTAVO_API int octavo_program_add(octavo_program* program, const char* function, const octavo_argument* arguments,
+                                  int64_t count);
+/* Makes the calls in order, up to the first that fails, whose status it gives. */
+OCTAVO_API int octavo_program_run(const octavo_program* program, const int64_t* variables, int64_t count);
+OCTAVO_API void octavo_program_free(octavo_program* program);
 
 #ifdef __cplusplus
 }

@@ -99,6 +99,16 @@ int octavo_embedding(octavo_context* context, const octavo_weight* weight, const
   return OCTAVO_OK;
 }
 
+int octavo_select_rows(octavo_context* context, const float* x, int64_t rows, int64_t width, const int32_t* indices,
+                       int64_t count, float* y) {
+  if (missing(context)) return closed();
+  for (int64_t i = 0; i < count; ++i)
+    if (indices[i] < 0 || indices[i] >= rows)
+      return fail(OCTAVO_OUT_OF_RANGE, "row %d at index %lld is not below %lld", indices[i], number(i), number(rows));
+  for (int64_t i = 0; i < count; ++i) std::copy_n(x + indices[i] * width, width, y + i * width);
+  return OCTAVO_OK;
+}
+
 int octavo_rms_norm(octavo_context* context, const float* x, const float* weight, int64_t rows, int64_t width, float epsilon,
                     float* y) {
   if (missing(context)) return closed();

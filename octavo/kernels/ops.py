@@ -11,7 +11,7 @@ far as BLAS does.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -21,6 +21,8 @@ from octavo.runner.batch import Batch
 
 Array = NDArray[np.float32]
 Handle = Any  # what one backend made and only the same backend reads
+RotaryTable = Callable[[int], Array]
+"""n -> [at least n positions, r]: cosines in the first r / 2 columns, sines in the rest."""
 
 
 class KVCache(Protocol):
@@ -37,8 +39,13 @@ class KVCache(Protocol):
         """Give the memory back."""
 
 
+Forward = Callable[[Batch, KVCache], Array]
+"""A model's forward pass. It calls operations and passes on what they return, and looks at no value of the batch: what it
+does is the same for every batch, so that a backend may record it once."""
+
+
 class Ops(Protocol):
-    """t: tokens (rows), h: hidden size, n: heads, k: KV heads, d: head size. All float32 unless stated."""
+    """t: tokens (rows), r: result rows, h: hidden size, n: heads, k: KV heads, d: head size. All float32 unless stated."""
 
     name: str  # "cpu" or "numpy"
     description: str  # for the start-up table, e.g. "avx512_bf16, 2 threads"
@@ -63,6 +70,13 @@ class Ops(Protocol):
 
     # -- the step -------------------------------------------------------------------------------------------------
 
+    def record(self, forward: Forward) -> Forward:
+        """The same function in the form in which this backend repeats it best. It may run `forward` once, with stand-ins
+        for a batch's arrays, note the operations, and repeat these from then on."""
+
+    def select_rows(self, x: Array, rows: NDArray[np.int32]) -> Array:
+        """[t, h] -> the rows [r, h]."""
+
     def embedding(self, token_ids: NDArray[np.int32], weight: Handle) -> Array:
         """[t] ids -> [t, h] rows of a `linear_weight` of one part [vocabulary, h] (tied heads share it)."""
 
@@ -75,9 +89,9 @@ class Ops(Protocol):
     def silu_and_multiply(self, gate_up: Array) -> Array:
         """[t, 2i] -> [t, i]: silu(first half) * second half."""
 
-    def rotary(self, qkv: Array, cos_sin: Array, positions: NDArray[np.int32], heads: tuple[int, int, int]) -> None:
-        """Rotate the q and k heads of qkv [t, (n + 2k) * d] in place, the half-split ("neox") form. cos_sin [positions, r]:
-        cosines in the first r/2 columns, sines in the rest, r <= d the rotated part. heads = (n, k, d)."""
+    def rotary(self, qkv: Array, table: RotaryTable, positions: NDArray[np.int32], heads: tuple[int, int, int]) -> None:
+        """Rotate the q and k heads of qkv [t, (n + 2k) * d] in place, the half-split ("neox") form; the columns of the
+        table are as many as the dimensions that are rotated. heads = (n, k, d)."""
 
     def write_cache(self, qkv: Array, cache: KVCache, layer: int, batch: Batch, heads: tuple[int, int, int]) -> None:
         """Store the k and v heads of qkv [t, (n + 2k) * d] in the slots `batch.slot_mapping`, rounded to the cache's

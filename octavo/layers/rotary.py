@@ -107,7 +107,7 @@ class Rotary:
 
     def __call__(self, qkv: Array, positions: NDArray[np.int32], heads: tuple[int, int, int]) -> None:
         """Rotate the q and k heads of qkv [t, (n + 2k) * d] by their positions [t], in place."""
-        self._ops.rotary(qkv, self.table(int(positions.max(initial=0)) + 1), positions, heads)
+        self._ops.rotary(qkv, self.table, positions, heads)
 
     def table(self, positions: int) -> Array:
         """[at least `positions`, r]: cosines in the first r / 2 columns, sines in the rest; float64 rounded once."""

@@ -42,13 +42,14 @@ class LlamaForCausalLM:
         body = weights.scope("model")
         self.layers = [LlamaLayer(config, body.scope(f"layers.{i}"), ops, i, rotary) for i in range(config.num_layers)]
         self.norm = RMSNorm(body.scope("norm"), ops, config.hidden_size, config.norm_epsilon)
+        self._ops = ops
 
     def forward(self, batch: Batch, cache: KVCache) -> Array:
         """Final hidden states [r, h] of `batch.logits_rows`."""
         x = self.embedding(batch.token_ids)  # [t, h]
         for layer in self.layers:
             layer(x, batch, cache)
-        return self.norm(x[batch.logits_rows])
+        return self.norm(self._ops.select_rows(x, batch.logits_rows))
 
     def logits(self, hidden: Array) -> Array:
         """[r, h] -> [r, vocabulary]."""

@@ -25,6 +25,7 @@ class ModelRunner:
 
     def __init__(self, model: Model, ops: Ops, cache: KVCache, *, max_num_seqs: int, max_model_len: int) -> None:
         self._model: Model | None = model
+        self._forward = ops.record(model.forward)
         self._ops = ops
         self._cache = cache
         self._vocab_size = model.config.vocab_size
@@ -45,7 +46,7 @@ class ModelRunner:
         step = StepRows.of(plan.scheduled)
         self._rows.check(step)
         scored_counts = self._rows.scored_counts(step)
-        hidden = self._model.forward(self._rows.batch(step, scored_counts), self._cache)
+        hidden = self._forward(self._rows.batch(step, scored_counts), self._cache)
         results = [RowResult(row) for row in step.rows.tolist()]
         sampling = list(compress(results, step.samples))
         self._sample(self._model, hidden[: len(sampling)], sampling)
@@ -56,6 +57,7 @@ class ModelRunner:
         """Give back weights and cache. Idempotent."""
         if self._model is not None:
             self._model = None
+            del self._forward
             self._cache.close()
             self._ops.close()
 

@@ -74,7 +74,7 @@ def test_rotary_turns_pairs_by_the_angle(rotated: int) -> None:
             for i in range(rotated // 2):
                 pair = complex(*expected[row, head, [i, i + rotated // 2]]) * np.exp(1j * angles[position, i])
                 expected[row, head, [i, i + rotated // 2]] = pair.real, pair.imag
-    OPS.rotary(qkv, table, np.array([5, 2], np.int32), (n, k, d))
+    OPS.rotary(qkv, lambda _: table, np.array([5, 2], np.int32), (n, k, d))
     np.testing.assert_allclose(qkv.reshape(2, n + 2 * k, d), expected, atol=1e-6)
 
 

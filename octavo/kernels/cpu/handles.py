@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from ctypes import CDLL
+from ctypes import CDLL, Array, c_int64
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from octavo.kernels.cpu.buffers import INT32, address, dtype_code
+from octavo.kernels.cpu.buffers import INT32, INT64, address, dtype_code
 from octavo.kernels.cpu.library import failure, last_failure
 
 
@@ -66,7 +66,7 @@ class NativeCache:
         head_size: int,
         dtype: np.dtype[Any],
     ) -> None:
-        self._library = library
+        self.library = library
         self.pointer: int | None = None
         self.layers = layers
         self.num_blocks = blocks
@@ -86,15 +86,43 @@ class NativeCache:
         if not pairs:
             return
         flat = np.array(pairs, dtype=np.int32).reshape(-1)
-        status = self._library.octavo_cache_copy(self.pointer, address(flat, INT32), len(pairs))
+        status = self.library.octavo_cache_copy(self.pointer, address(flat, INT32), len(pairs))
         if status:
             raise failure(status)
 
     def close(self) -> None:
         """Give the memory back; any later use is a ValueError."""
         if self.pointer is not None:
-            self._library.octavo_cache_free(self.pointer)
+            self.library.octavo_cache_free(self.pointer)
             self.pointer = None
 
     def __del__(self) -> None:
         self.close()
+
+
+class Program:
+    """Calls of the library, in order, to be made as one (octavo.kernels.cpu.program). Freed with the object."""
+
+    def __init__(self, library: CDLL) -> None:
+        self._library = library
+        self._run = library.octavo_program_run
+        self.pointer: int | None = library.octavo_program_new()
+        if self.pointer is None:
+            raise last_failure()
+
+    def add(self, function: str, arguments: Sequence[tuple[int, int]]) -> None:
+        """One more call; each argument is (value, -1) or (factor, variable). ValueError if it cannot be recorded."""
+        words = np.array(arguments, np.int64)
+        status = self._library.octavo_program_add(self.pointer, function.encode(), address(words, INT64), len(words))
+        if status:
+            raise failure(status)
+
+    def run(self, variables: Array[c_int64], count: int) -> None:
+        """Make the calls. Raises what the first one that fails means."""
+        status = self._run(self.pointer, variables, count)
+        if status:
+            raise failure(status)
+
+    def __del__(self) -> None:
+        if self.pointer is not None:
+            self._library.octavo_program_free(self.pointer)

@@ -7,7 +7,7 @@ from ctypes import c_char_p, c_float, c_int32, c_int64, c_void_p
 from functools import cache
 from pathlib import Path
 
-ABI_VERSION = 1
+ABI_VERSION = 2
 ISAS = ("avx512_bf16", "avx512", "avx2", "generic")  # best first
 
 _POINTER, _SIZE, _CODE = c_void_p, c_int64, c_int32
@@ -27,6 +27,7 @@ _PROTOTYPES: dict[str, tuple[type | None, tuple[type, ...]]] = {
     "octavo_dequantize": (_CODE, (_POINTER, _POINTER, _SIZE, _CODE, _SIZE, _CODE, _POINTER)),
     "octavo_linear": (_CODE, (_POINTER, _POINTER, _POINTER, _SIZE, _POINTER, _CODE)),
     "octavo_embedding": (_CODE, (_POINTER, _POINTER, _POINTER, _SIZE, _POINTER)),
+    "octavo_select_rows": (_CODE, (_POINTER, _POINTER, _SIZE, _SIZE, _POINTER, _SIZE, _POINTER)),
     "octavo_rms_norm": (_CODE, (_POINTER, _POINTER, _POINTER, _SIZE, _SIZE, c_float, _POINTER)),
     "octavo_silu_and_multiply": (_CODE, (_POINTER, _POINTER, _SIZE, _SIZE, _POINTER)),
     "octavo_rotary": (_CODE, (_POINTER, _POINTER, _SIZE, _SIZE, _SIZE, _SIZE, _POINTER, _SIZE, _SIZE, _POINTER)),
@@ -39,6 +40,10 @@ _PROTOTYPES: dict[str, tuple[type | None, tuple[type, ...]]] = {
         _CODE,
         (_POINTER, _POINTER, _SIZE, _POINTER, _SIZE, _SIZE, _POINTER, _POINTER, _SIZE, _POINTER, _SIZE, c_float, _POINTER),
     ),
+    "octavo_program_new": (_POINTER, ()),
+    "octavo_program_add": (_CODE, (_POINTER, c_char_p, _POINTER, _SIZE)),
+    "octavo_program_run": (_CODE, (_POINTER, _POINTER, _SIZE)),
+    "octavo_program_free": (None, (_POINTER,)),
 }
 
 

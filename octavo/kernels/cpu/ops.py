@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from octavo.errors import ConfigError
-from octavo.kernels.cpu.buffers import FLOAT32, INT32, INT64, address, dtype_code, writable_address
+from octavo.kernels.cpu.buffers import INT32, INT64, dtype_code
+from octavo.kernels.cpu.calls import Calls, Immediate
 from octavo.kernels.cpu.handles import NativeCache, PackedWeight
 from octavo.kernels.cpu.library import failure, last_failure, load_library, supported_isas
+from octavo.kernels.cpu.program import RecordedForward
 from octavo.kernels.cpu.threads import default_threads
-from octavo.kernels.ops import Array, KVCache
+from octavo.kernels.ops import Array, Forward, KVCache, RotaryTable
 from octavo.runner.batch import Batch
 
 
@@ -38,12 +42,7 @@ class CpuOps:
         self._context = library.octavo_open(self.isa.encode(), self.threads)
         if self._context is None:
             raise last_failure()
-        self._linear = library.octavo_linear
-        self._rms_norm = library.octavo_rms_norm
-        self._silu_and_multiply = library.octavo_silu_and_multiply
-        self._rotary = library.octavo_rotary
-        self._cache_write = library.octavo_cache_write
-        self._attention = library.octavo_attention
+        self._calls: Calls = Immediate(self._context)
 
     # -- weights, once at load ------------------------------------------------------------------------------------
 
@@ -93,117 +92,163 @@ class CpuOps:
 
     # -- the step -------------------------------------------------------------------------------------------------
 
+    def record(self, forward: Forward) -> Forward:
+        """Record the operations at the first call; from then on a step is one call into the library."""
+        return RecordedForward(self, forward)
+
+    @property
+    def context(self) -> int | None:
+        """The library's handle; None once it is closed."""
+        return self._context
+
+    @contextmanager
+    def recording(self, calls: Calls) -> Iterator[None]:
+        """Give the operations' calls to `calls` meanwhile."""
+        usual, self._calls = self._calls, calls
+        try:
+            yield
+        finally:
+            self._calls = usual
+
+    def select_rows(self, x: Array, rows: NDArray[np.int32]) -> Array:
+        """[t, h] -> the rows [r, h]. IndexError for a row that x does not have."""
+        calls = self._calls
+        (count,), (height, width) = rows.shape, x.shape
+        y = calls.new(count, width)
+        calls.call(
+            self._library.octavo_select_rows,
+            calls.context(),
+            calls.address(x),
+            height,
+            width,
+            calls.address(rows, INT32),
+            count,
+            calls.address(y),
+        )
+        return y
+
     def embedding(self, token_ids: NDArray[np.int32], weight: PackedWeight) -> Array:
         """[t] ids -> [t, h]. IndexError for an id outside the vocabulary."""
-        y = np.empty((len(token_ids), weight.in_features), FLOAT32)
-        status = self._library.octavo_embedding(
-            self._context, weight.pointer, address(token_ids, INT32), len(token_ids), address(y)
-        )
-        if status:
-            raise failure(status)
+        calls = self._calls
+        (count,) = token_ids.shape
+        y = calls.new(count, weight.in_features)
+        ids = calls.address(token_ids, INT32)
+        calls.call(self._library.octavo_embedding, calls.context(), weight.pointer, ids, count, calls.address(y))
         return y
 
     def linear(self, x: Array, weight: PackedWeight, residual: Array | None = None) -> Array:
         """[t, in] -> [t, out], plus bias; with `residual` [t, out], added into it, in place."""
+        calls = self._calls
         rows, width = x.shape
         if width != weight.in_features:
             raise ValueError(f"expected rows of {weight.in_features}, got {width}")
-        if residual is None:
-            y = np.empty((rows, weight.out_features), FLOAT32)
-            status = self._linear(self._context, weight.pointer, address(x), rows, address(y), 0)
-        else:
-            y = residual
-            if y.shape != (rows, weight.out_features):
-                raise ValueError(f"expected a residual of shape {(rows, weight.out_features)}, got {y.shape}")
-            status = self._linear(self._context, weight.pointer, address(x), rows, writable_address(y), 1)
-        if status:
-            raise failure(status)
+        if residual is not None and residual.shape != (rows, weight.out_features):
+            raise ValueError(f"expected a residual of shape {(rows, weight.out_features)}, got {residual.shape}")
+        y = calls.new(rows, weight.out_features) if residual is None else residual
+        adds = int(residual is not None)
+        source, target = calls.address(x), calls.writable(y)
+        calls.call(self._library.octavo_linear, calls.context(), weight.pointer, source, rows, target, adds)
         return y
 
     def rms_norm(self, x: Array, weight: Array, epsilon: float) -> Array:
         """x / sqrt(mean(x^2) + epsilon) * weight over the last axis. Contiguous [..., h]."""
-        width = x.shape[-1]
+        calls = self._calls
+        *outer, width = x.shape
         if weight.shape != (width,):
             raise ValueError(f"expected a weight of shape {(width,)}, got {weight.shape}")
-        y = np.empty(x.shape, FLOAT32)
-        rows = x.size // width
-        status = self._rms_norm(self._context, address(x), address(weight), rows, width, epsilon, address(y))
-        if status:
-            raise failure(status)
+        y = calls.new(*x.shape)
+        calls.call(
+            self._library.octavo_rms_norm,
+            calls.context(),
+            calls.address(x),
+            calls.address(weight),
+            math.prod(outer),
+            width,
+            epsilon,
+            calls.address(y),
+        )
         return y
 
     def silu_and_multiply(self, gate_up: Array) -> Array:
         """[t, 2i] -> [t, i]: silu(first half) * second half."""
+        calls = self._calls
         rows, width = gate_up.shape
         if width % 2:
             raise ValueError(f"expected rows of an even width, got {width}")
-        y = np.empty((rows, width // 2), FLOAT32)
-        status = self._silu_and_multiply(self._context, address(gate_up), rows, width // 2, address(y))
-        if status:
-            raise failure(status)
+        y = calls.new(rows, width // 2)
+        function = self._library.octavo_silu_and_multiply
+        calls.call(function, calls.context(), calls.address(gate_up), rows, width // 2, calls.address(y))
         return y
 
-    def rotary(self, qkv: Array, cos_sin: Array, positions: NDArray[np.int32], heads: tuple[int, int, int]) -> None:
-        """Rotate the q and k heads of qkv in place. IndexError for a position that cos_sin does not have."""
+    def rotary(self, qkv: Array, table: RotaryTable, positions: NDArray[np.int32], heads: tuple[int, int, int]) -> None:
+        """Rotate the q and k heads of qkv in place. IndexError for a position that the table does not have."""
+        calls = self._calls
         tokens = _qkv_tokens(qkv, heads)
         if positions.shape != (tokens,):
             raise ValueError(f"expected {tokens} positions, got shape {positions.shape}")
         n, k, d = heads
-        table_rows, rotary = cos_sin.shape
-        status = self._rotary(
-            self._context,
-            writable_address(qkv),
+        cos_sin, table_rows, rotary = calls.rotary_table(table, positions)
+        calls.call(
+            self._library.octavo_rotary,
+            calls.context(),
+            calls.writable(qkv),
             tokens,
             qkv.shape[1],
             n + k,
             d,
-            address(cos_sin),
+            cos_sin,
             table_rows,
             rotary,
-            address(positions, INT32),
+            calls.address(positions, INT32),
         )
-        if status:
-            raise failure(status)
 
     def write_cache(self, qkv: Array, cache: KVCache, layer: int, batch: Batch, heads: tuple[int, int, int]) -> None:
         """Store the k and v heads of qkv in `batch.slot_mapping`. IndexError for a slot or layer that does not exist."""
+        calls = self._calls
         tokens = _qkv_tokens(qkv, heads)
-        own = _own(cache, heads)
+        own = calls.cache(_own(cache, heads))
         slots = batch.slot_mapping
         if slots.shape != (tokens,):
             raise ValueError(f"expected {tokens} slots, got shape {slots.shape}")
-        status = self._cache_write(self._context, own.pointer, layer, address(qkv), heads[0], address(slots, INT64), tokens)
-        if status:
-            raise failure(status)
+        calls.call(
+            self._library.octavo_cache_write,
+            calls.context(),
+            own,
+            layer,
+            calls.address(qkv),
+            heads[0],
+            calls.address(slots, INT64),
+            tokens,
+        )
 
     def attention(
         self, qkv: Array, cache: KVCache, layer: int, batch: Batch, heads: tuple[int, int, int], scale: float
     ) -> Array:
         """Causal attention of the q heads over the paged cache: [t, n * d]. IndexError for a block that does not exist."""
+        calls = self._calls
         tokens = _qkv_tokens(qkv, heads)
-        own = _own(cache, heads)
+        own = calls.cache(_own(cache, heads))
         lengths, starts, tables = batch.seq_lens, batch.query_starts, batch.block_tables
-        sequences = len(lengths)
-        if len(starts) != sequences + 1 or len(tables) != sequences or tables.ndim != 2:
-            raise ValueError(f"{sequences} lengths, {len(starts)} query starts and tables of shape {tables.shape} differ")
-        out = np.empty((tokens, heads[0] * heads[2]), FLOAT32)
-        status = self._attention(
-            self._context,
-            own.pointer,
+        (sequences,) = lengths.shape
+        if starts.shape != (sequences + 1,) or tables.ndim != 2 or tables.shape[0] != sequences:
+            raise ValueError(f"{sequences} lengths, {starts.shape} query starts and tables of shape {tables.shape} differ")
+        out = calls.new(tokens, heads[0] * heads[2])
+        calls.call(
+            self._library.octavo_attention,
+            calls.context(),
+            own,
             layer,
-            address(qkv),
+            calls.address(qkv),
             heads[0],
             tokens,
-            address(starts, INT32),
-            address(lengths, INT32),
+            calls.address(starts, INT32),
+            calls.address(lengths, INT32),
             sequences,
-            address(tables, INT32),
+            calls.address(tables, INT32),
             tables.shape[1],
             scale,
-            address(out),
+            calls.address(out),
         )
-        if status:
-            raise failure(status)
         return out
 
     def kv_cache(
@@ -217,6 +262,7 @@ class CpuOps:
         if self._context is not None:
             self._library.octavo_close(self._context)
             self._context = None
+            self._calls = Immediate(None)
 
     def __del__(self) -> None:
         self.close()

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from octavo.kernels.numpy.attention import attend
 from octavo.kernels.numpy.cache import NumpyKVCache
-from octavo.kernels.ops import Array, KVCache
+from octavo.kernels.ops import Array, Forward, KVCache, RotaryTable
 from octavo.runner.batch import Batch
 
 
@@ -53,6 +53,12 @@ class NumpyOps:
         values = gguf.quants.dequantize(rows, kind)
         return values.reshape(shape).astype(dtype, copy=False)
 
+    def record(self, forward: Forward) -> Forward:
+        return forward
+
+    def select_rows(self, x: Array, rows: NDArray[np.int32]) -> Array:
+        return x[rows]
+
     def embedding(self, token_ids: NDArray[np.int32], weight: NumpyWeight) -> Array:
         return weight.matrix[token_ids]
 
@@ -76,8 +82,9 @@ class NumpyOps:
             activated: Array = gate / (1 + np.exp(-gate)) * up
         return activated
 
-    def rotary(self, qkv: Array, cos_sin: Array, positions: NDArray[np.int32], heads: tuple[int, int, int]) -> None:
+    def rotary(self, qkv: Array, table: RotaryTable, positions: NDArray[np.int32], heads: tuple[int, int, int]) -> None:
         n, k, d = heads
+        cos_sin = table(int(positions.max(initial=-1)) + 1)
         half = cos_sin.shape[1] // 2
         cos, sin = np.split(cos_sin[positions][:, None], 2, axis=-1)  # [t, 1, r/2] each
         rotated = qkv.reshape(-1, n + 2 * k, d)[:, : n + k]  # a view on the q and k heads

@@ -1,0 +1,182 @@
+"""Notes the calls of a forward pass that runs on stand-ins, and makes them a program (octavo.kernels.cpu.program)."""
+
+from __future__ import annotations
+
+import struct
+from ctypes import c_float
+from dataclasses import dataclass
+from typing import Any, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from octavo.kernels.cpu.buffers import FLOAT32, INT32, INT64, address
+from octavo.kernels.cpu.calls import Argument
+from octavo.kernels.cpu.handles import NativeCache, Program
+from octavo.kernels.ops import Array, RotaryTable
+from octavo.runner.batch import Batch
+
+# The first variables of every program; behind them those of rotary tables (address, rows), then the slots.
+_CONTEXT, _CACHE, _TOKENS, _SEQUENCES, _RESULTS, _TABLE_WIDTH, _OUTPUT = range(7)
+_FIRST_ARRAY = 7  # of the batch, in the order of its fields
+_FIRST_FREE = 14
+
+
+@dataclass(frozen=True, slots=True)
+class Count:
+    """A number that each step brings: factor * variable + offset."""
+
+    variable: int
+    factor: int = 1
+    offset: int = 0
+
+    def __mul__(self, other: int) -> Count:
+        return Count(self.variable, self.factor * other, self.offset * other)
+
+    __rmul__ = __mul__
+
+    def __add__(self, other: int) -> Count:
+        return Count(self.variable, self.factor, self.offset + other)
+
+
+class StandIn:
+    """An array of a recorded pass: no values, one object per array."""
+
+    __slots__ = ("dtype", "shape", "variable")
+
+    def __init__(self, shape: tuple[Any, ...], dtype: np.dtype[Any], variable: int | None = None) -> None:
+        self.shape = shape
+        self.dtype = dtype
+        self.variable = variable  # that holds its address; of results known only when all is recorded
+
+    @property
+    def ndim(self) -> int:
+        """Dimensions."""
+        return len(self.shape)
+
+
+@dataclass(slots=True)
+class Slot:
+    """Memory for results of `units` floats for each of what `variable` counts."""
+
+    variable: int
+    units: int
+
+
+class Recorder:
+    """`Calls` that notes them."""
+
+    def __init__(self, cache: NativeCache) -> None:
+        tokens, sequences, results = Count(_TOKENS), Count(_SEQUENCES), Count(_RESULTS)
+        self._cache = cache
+        shapes: list[tuple[tuple[Any, ...], np.dtype[Any]]] = [
+            ((tokens,), INT32),
+            ((tokens,), INT32),
+            ((tokens,), INT64),
+            ((sequences + 1,), INT32),
+            ((sequences,), INT32),
+            ((sequences, Count(_TABLE_WIDTH)), INT32),
+            ((results,), INT32),
+        ]
+        arrays: list[Any] = [StandIn(*each, _FIRST_ARRAY + i) for i, each in enumerate(shapes)]
+        self.batch = Batch(*arrays)
+        self.tables: list[RotaryTable] = []
+        self.constants: list[NDArray[Any]] = []  # whose addresses the program holds
+        self.slots: list[Slot] = []
+        self._calls: list[tuple[Any, tuple[Argument, ...]]] = []
+
+    def new(self, *shape: Any) -> Array:
+        """A stand-in for a result."""
+        return cast(Array, StandIn(shape, FLOAT32))
+
+    def context(self) -> Argument:
+        """Of the step, so that a closed one is noticed."""
+        return Count(_CONTEXT)
+
+    def address(self, array: NDArray[Any], dtype: np.dtype[Any] = FLOAT32) -> Argument:
+        """The stand-in itself, or the address of an array that is there for good."""
+        if not isinstance(array, StandIn):
+            self.constants.append(array)
+            return address(array, dtype)
+        if array.dtype != dtype:
+            raise ValueError(f"expected an array of {dtype}, got {array.dtype}")
+        return array
+
+    def writable(self, array: Array) -> Argument:
+        """As `address`."""
+        return self.address(array)
+
+    def cache(self, cache: NativeCache) -> Argument:
+        """Of the step."""
+        if cache is not self._cache:
+            raise ValueError("a recorded pass has one cache")
+        return Count(_CACHE)
+
+    def rotary_table(self, table: RotaryTable, positions: NDArray[np.int32]) -> tuple[Argument, Any, int]:
+        """Asked for again in each step."""
+        if positions is not self.batch.positions:
+            raise ValueError("a recorded pass rotates by the positions of its batch")
+        if table not in self.tables:
+            self.tables.append(table)
+        variable = _FIRST_FREE + 2 * self.tables.index(table)
+        return Count(variable), Count(variable + 1), table(0).shape[1]
+
+    def call(self, function: Any, *arguments: Argument) -> None:
+        """Note it."""
+        self._calls.append((function, arguments))
+
+    def finish(self, output: Any) -> Program:
+        """The program that leaves `output`, [r, ...], where the variable of that name points to."""
+        if not isinstance(output, StandIn) or output.variable is not None or output.shape[0] != Count(_RESULTS):
+            raise TypeError("a recorded pass gives an array with one row for each of its batch's logits_rows")
+        output.variable = _OUTPUT
+        self._place_results()
+        program = Program(self._cache.library)
+        for function, arguments in self._calls:
+            words = [_word(each, kind) for each, kind in zip(arguments, function.argtypes, strict=True)]
+            program.add(function.__name__, words)
+        return program
+
+    def _place_results(self) -> None:
+        last_call = {id(each): i for i, (_, arguments) in enumerate(self._calls) for each in arguments}
+        first_slot = _FIRST_FREE + 2 * len(self.tables)
+        free: list[int] = []
+        for i, (_, arguments) in enumerate(self._calls):
+            arrays = [each for each in arguments if isinstance(each, StandIn)]
+            for array in arrays:
+                if array.variable is None:
+                    array.variable = first_slot + self._take_slot(array, free)
+            ended = {each.variable - first_slot for each in arrays if each.variable and last_call[id(each)] == i}
+            free += [slot for slot in ended if slot >= 0]
+
+    def _take_slot(self, array: StandIn, free: list[int]) -> int:
+        """The smallest free slot that is large enough, else the largest, which grows, else a new one."""
+        rows = array.shape[0]
+        units = rows.factor * int(np.prod(array.shape[1:]))
+        fitting = [slot for slot in free if self.slots[slot].variable == rows.variable]
+        if not fitting:
+            self.slots.append(Slot(rows.variable, units))
+            return len(self.slots) - 1
+        large = [slot for slot in fitting if self.slots[slot].units >= units]
+        slot = min(large, key=self._units) if large else max(fitting, key=self._units)
+        self.slots[slot].units = max(units, self._units(slot))
+        free.remove(slot)
+        return slot
+
+    def _units(self, slot: int) -> int:
+        return self.slots[slot].units
+
+
+def _word(argument: Argument, kind: type) -> tuple[int, int]:
+    """(value, variable) of octavo_argument."""
+    if isinstance(argument, StandIn):
+        assert argument.variable is not None
+        return 1, argument.variable
+    if isinstance(argument, Count):
+        if argument.offset:
+            raise ValueError("a number that a program passes on is a multiple of a variable")
+        return argument.factor, argument.variable
+    if kind is c_float:
+        (bits,) = struct.unpack("<I", struct.pack("<f", argument))
+        return bits, -1
+    return argument or 0, -1

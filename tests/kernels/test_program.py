@@ -1,0 +1,133 @@
+"""A recorded forward pass gives, bit for bit, what its operations give one by one."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from octavo.kernels.cpu.ops import CpuOps
+from octavo.kernels.cpu.program import RecordedForward
+from octavo.runner.batch import Batch
+from tests.kernels.native import each_isa, native
+from tests.models.tiny import tiny_checkpoint, tiny_config, tiny_model
+
+BLOCK_SIZE, BLOCKS = 16, 12
+
+
+def make_batch(lengths: list[tuple[int, int]], seed: int) -> Batch:
+    """Sequences of (tokens in the cache before, tokens of this step), whose blocks do not overlap."""
+    random = np.random.default_rng(seed)
+    positions = np.concatenate([np.arange(past, past + new) for past, new in lengths])
+    tables = random.permutation(BLOCKS)[: 3 * len(lengths)].reshape(len(lengths), 3)
+    sequence = np.repeat(np.arange(len(lengths)), [new for _, new in lengths])
+    starts = np.cumsum([0, *(new for _, new in lengths)])
+    return Batch(
+        token_ids=random.integers(0, 160, len(positions)).astype(np.int32),
+        positions=positions.astype(np.int32),
+        slot_mapping=(tables[sequence, positions // BLOCK_SIZE] * BLOCK_SIZE + positions % BLOCK_SIZE).astype(np.int64),
+        query_starts=starts.astype(np.int32),
+        seq_lens=np.array([past + new for past, new in lengths], np.int32),
+        block_tables=tables.astype(np.int32),
+        logits_rows=random.integers(0, len(positions), random.integers(0, 5)).astype(np.int32),
+    )
+
+
+def make_cache(ops: CpuOps):
+    return ops.kv_cache(2, BLOCKS, BLOCK_SIZE, 2, 16, np.dtype(np.float32))
+
+
+batches = st.lists(st.tuples(st.integers(0, 20), st.integers(1, 28)), min_size=1, max_size=4)
+
+
+@each_isa
+@given(steps=st.lists(batches, min_size=1, max_size=3), seed=st.integers(0, 1000))
+def test_a_recorded_pass_repeats_its_operations(isa: str, steps: list[list[tuple[int, int]]], seed: int) -> None:
+    ops = native(isa)
+    model = tiny_model(ops, tiny_checkpoint(tiny_config(), seed=3))
+    recorded = ops.record(model.forward)
+    caches = make_cache(ops), make_cache(ops)
+    for i, lengths in enumerate(steps):
+        batch = make_batch(lengths, seed + i)
+        want = model.forward(batch, caches[0])
+        assert np.array_equal(recorded(batch, caches[1]), want)
+
+
+def test_a_step_is_one_call_into_the_library(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many layers there are."""
+    ops = CpuOps(1)
+    model = tiny_model(ops, tiny_checkpoint(tiny_config(num_hidden_layers=2), seed=3))
+    cache, batch = make_cache(ops), make_batch([(3, 2)], 0)
+    recorded = RecordedForward(ops, model.forward)
+    recorded(batch, cache)
+    library = CountingLibrary(ops._library)
+    monkeypatch.setattr(ops, "_library", library)
+    model.forward(batch, cache)
+    assert library.calls > 2 * 5  # what the counter sees where there is something to see
+    library.calls = 0
+    program = CountingLibrary(recorded._program)
+    monkeypatch.setattr(recorded, "_program", program)
+    recorded(batch, cache)
+    assert (library.calls, program.calls) == (0, 1)
+
+
+class CountingLibrary:
+    """Counts the functions of something that are looked up, each for one call."""
+
+    def __init__(self, functions: object) -> None:
+        self._functions = functions
+        self.calls = 0
+
+    def __getattr__(self, name: str) -> object:
+        self.calls += 1
+        return getattr(self._functions, name)
+
+
+def test_results_share_memory() -> None:
+    """Of a pass of any depth: as much as the widest layer takes, not all of them."""
+    ops = native("auto")
+    shallow, deep = (tiny_model(ops, tiny_checkpoint(tiny_config(num_hidden_layers=n), seed=3)) for n in (1, 2))
+    passes = [RecordedForward(ops, model.forward) for model in (shallow, deep)]
+    for each in passes:
+        each(make_batch([(0, 3)], 0), make_cache(ops))
+    sizes = [[(slot.variable, slot.units) for slot in each._recorder.slots] for each in passes]
+    assert sizes[0] == sizes[1]
+
+
+def test_what_a_step_gets_wrong_is_refused() -> None:
+    ops = CpuOps(2)
+    model = tiny_model(ops, tiny_checkpoint(tiny_config(), seed=3))
+    recorded, cache, batch = ops.record(model.forward), make_cache(ops), make_batch([(0, 4), (2, 3)], 0)
+    want = recorded(batch, cache)
+    with pytest.raises(ValueError, match="int64"):
+        recorded(replace(batch, token_ids=batch.token_ids.astype(np.int64)), cache)
+    with pytest.raises(ValueError, match="positions"):
+        recorded(replace(batch, positions=batch.positions[1:]), cache)
+    with pytest.raises(ValueError, match="lengths"):
+        recorded(replace(batch, seq_lens=batch.seq_lens[1:]), cache)
+    with pytest.raises(IndexError, match="token id"):
+        recorded(replace(batch, token_ids=batch.token_ids + 160), cache)
+    with pytest.raises(IndexError, match="row 99"):
+        recorded(replace(batch, logits_rows=np.array([99], np.int32)), cache)
+    with pytest.raises(TypeError, match="cannot read"):
+        recorded(batch, object())  # type: ignore[arg-type]
+    assert np.array_equal(recorded(batch, cache), want)
+    cache.close()
+    with pytest.raises(ValueError, match="closed"):
+        recorded(batch, cache)
+    ops.close()
+    with pytest.raises(ValueError, match="closed"):
+        recorded(batch, make_cache(native("auto")))
+
+
+def test_a_pass_that_cannot_be_recorded_says_why() -> None:
+    ops, batch = native("auto"), make_batch([(0, 4)], 0)
+    weight = ops.linear_weight([np.ones((4, 4), np.float32)])
+    cache, there = make_cache(ops), np.ones((3, 4), np.float32)
+    with pytest.raises(TypeError, match="logits_rows"):
+        ops.record(lambda batch, _: ops.embedding(batch.token_ids, weight))(batch, cache)
+    with pytest.raises(ValueError, match="residual"):
+        ops.record(lambda batch, _: ops.linear(ops.embedding(batch.token_ids, weight), weight, there))(batch, cache)
