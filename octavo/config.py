@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from octavo.options.description import Option, describe, option
 
+_ORIGIN = re.compile(r"[a-z][a-z0-9+.-]*://[^/?#]+|null")
 _METRIC_PREFIX = re.compile(r"([a-zA-Z_:][a-zA-Z0-9_:]*)?")
 
 
@@ -75,6 +76,20 @@ class EngineConfig:
     port: int = option(8000, "Port to listen on (0: any free one)", group="server", minimum=0, maximum=65535)
     served_model_name: tuple[str, ...] = option((), "Names under which the model is served", group="server")
     api_key: tuple[str, ...] = option((), "Keys that clients must send as Bearer tokens", group="server")
+    api_key_file: str | None = option(None, "File with further keys, one a line", group="server")
+    guard_metrics: bool = option(False, "Ask for a key on /metrics too", group="server")
+    trust_request_chat_template: bool = option(False, "Let requests bring a chat_template", group="server")
+    root_path: str = option("", "Path under which a proxy shows the server, as /llm", group="server")
+    allowed_origins: tuple[str, ...] = option(("*",), "Origins whose pages may ask (CORS); [] for none", group="server")
+    allowed_methods: tuple[str, ...] = option(("*",), "Methods that they may use", group="server")
+    allowed_headers: tuple[str, ...] = option(("*",), "Headers that they may send", group="server")
+    allow_credentials: bool = option(False, "Let them send cookies", group="server")
+    ssl_certfile: str | None = option(None, "Certificate chain (PEM): HTTPS in place of HTTP", group="server")
+    ssl_keyfile: str | None = option(None, "Its private key, if in another file", group="server")
+    ssl_ca_certs: str | None = option(None, "Authorities whose client certificates are accepted", group="server")
+    ssl_cert_reqs: int = option(
+        0, "Client certificates: 0 none, 1 if there is one, 2 required", group="server", minimum=0, maximum=2
+    )
     metrics_prefix: str = option("vllm:", "Prefix of the metric names", group="server")
     shutdown_timeout: float = option(
         30.0, "Seconds that running requests get to end after SIGTERM", group="server", minimum=0.0
@@ -96,9 +111,14 @@ def _check_texts(config: EngineConfig) -> None:
     for name in ("model", "tokenizer", "host"):
         if getattr(config, name) == "":
             raise OPTIONS[name].error("must not be empty")
-    for name in ("served_model_name", "api_key"):
+    for name in ("served_model_name", "api_key", "allowed_origins", "allowed_methods", "allowed_headers"):
         if "" in getattr(config, name):
             raise OPTIONS[name].error("must not hold an empty text")
+    for origin in config.allowed_origins:
+        if origin != "*" and not _ORIGIN.fullmatch(origin):
+            raise OPTIONS["allowed_origins"].error(f"takes * or origins as https://example.org, got {origin}")
+    if config.root_path and not re.fullmatch(r"(/[^/?#]+)+", config.root_path):
+        raise OPTIONS["root_path"].error(f"must begin with / and not end with one, as /llm, got {config.root_path}")
     if not _METRIC_PREFIX.fullmatch(config.metrics_prefix):
         raise OPTIONS["metrics_prefix"].error(
             f"must be letters, digits, _ and : and not begin with a digit, got {config.metrics_prefix!r}"
@@ -124,5 +144,10 @@ def _check_together(config: EngineConfig) -> None:
         )
     if config.skip_tokenizer_init and (config.tokenizer or config.chat_template):
         raise OPTIONS["skip_tokenizer_init"].error("leaves no use for --tokenizer and --chat-template; leave them out")
+    for name in ("ssl_keyfile", "ssl_ca_certs"):
+        if getattr(config, name) is not None and config.ssl_certfile is None:
+            raise OPTIONS[name].error("has no meaning without --ssl-certfile")
+    if config.ssl_cert_reqs and config.ssl_ca_certs is None:
+        raise OPTIONS["ssl_cert_reqs"].error("above 0 needs --ssl-ca-certs, against which certificates are checked")
     if config.backend == "numpy" and config.cpu_isa != "auto":
         raise OPTIONS["cpu_isa"].error("chooses among the native kernels; it has no meaning with --backend numpy")

@@ -3,7 +3,10 @@ number and refusal is the same everywhere."""
 
 from __future__ import annotations
 
+import contextlib
+import dataclasses
 import difflib
+import json
 import logging
 import re
 from collections.abc import Iterable, Mapping
@@ -79,10 +82,8 @@ def from_keywords(keywords: Mapping[str, Any]) -> EngineConfig:
 
 def parse_value(option: Option, value: Any, spelling: str) -> Any:
     """Text (of a flag, or quoted in YAML) to the option's type; values that have it already stay as they are."""
-    if option.many and isinstance(value, (list, tuple)):
-        return tuple(parse_value(option, one, spelling) for one in value)
-    if option.many and value is None:
-        return ()
+    if option.many:
+        return _parse_many(option, value, spelling)
     if not isinstance(value, str) or option.type is str:
         return _whole(value) if option.type is int else value
     if option.optional and value.lower() in ("none", "null"):
@@ -92,6 +93,16 @@ def parse_value(option: Option, value: Any, spelling: str) -> Any:
     except (ValueError, KeyError):
         hint = _hint(option, value)
         raise ConfigError(f"{spelling} takes {TYPE_NAMES[option.type]}, got {value}{hint}", parameter=option.name) from None
+
+
+def _parse_many(option: Option, value: Any, spelling: str) -> tuple[Any, ...]:
+    """Values one by one, or as text that is a JSON list, which is how vLLM takes them."""
+    given = list(value) if isinstance(value, (list, tuple)) else [] if value is None else [value]
+    if len(given) == 1 and isinstance(given[0], str) and given[0].startswith("["):
+        with contextlib.suppress(ValueError):
+            given = json.loads(given[0])
+    single = dataclasses.replace(option, many=False)
+    return tuple(parse_value(single, one, spelling) for one in given)
 
 
 def unknown(spelling: str, known: Iterable[str] = FIELD_NAMES) -> ConfigError:

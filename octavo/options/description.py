@@ -79,6 +79,8 @@ class Option:
         """The default as help and docs show it; empty for None and for no values."""
         if self.default is None or self.default == ():
             return ""
+        if self.many:
+            return " ".join(self.default)
         return str(self.default).lower() if self.type is bool else str(self.default)
 
     @property

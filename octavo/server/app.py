@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING
 
 from octavo.config import EngineConfig
 from octavo.errors import StartupError
+from octavo.server.auth import RequireKey, with_keys_of_file
 from octavo.server.startup import ModelOpening, Phases, bind, configure_logging, url
 
 if TYPE_CHECKING:
-    from starlette.types import ASGIApp
+    from starlette.types import ASGIApp, Receive, Scope, Send
 
     from octavo.engine.client import EngineClient
     from octavo.server.state import ServerState
@@ -29,9 +30,14 @@ def serve(config: EngineConfig, start_engine: Callable[[EngineConfig], EngineCli
     phases = Phases()
     configure_logging()
     try:
+        config = with_keys_of_file(config)
+        if config.ssl_certfile is not None:
+            from octavo.server.tls import check_tls
+
+            check_tls(config)
         with bind(config.host, config.port) as listener:
             phases.mark("port bound")
-            logger.info("Listening on %s", url(listener))
+            logger.info("Listening on %s", url(listener, config))
             if start_engine is None:
                 from octavo.engine.process import ProcessClient
 
@@ -60,7 +66,6 @@ def create_app(server: ServerState) -> ASGIApp:
     from starlette.responses import JSONResponse, Response
     from starlette.routing import Route
 
-    from octavo.server.auth import RequireKey
     from octavo.server.endpoint import Endpoint
     from octavo.server.observe import Observe
     from octavo.server.openapi import openapi
@@ -76,5 +81,28 @@ def create_app(server: ServerState) -> ASGIApp:
         routes.append(Route(operation.path, operation.endpoint(server), methods=list(operation.methods)))
     app: ASGIApp = Starlette(routes=routes, exception_handlers={HTTPException: plain_error})
     if server.config.api_key:
-        app = RequireKey(app, server.config.api_key)
-    return Observe(app, server.metrics)
+        app = RequireKey(app, server.config)
+    if server.config.allowed_origins:
+        app = _share(app, server.config)
+    return _Rooted(Observe(app, server.metrics), server.config.root_path)
+
+
+def _share(app: ASGIApp, config: EngineConfig) -> ASGIApp:
+    """Answer browsers' questions about other origins (CORS), which come without a key."""
+    from starlette.middleware.cors import CORSMiddleware
+
+    return CORSMiddleware(
+        app, config.allowed_origins, config.allowed_methods, config.allowed_headers, config.allow_credentials
+    )
+
+
+class _Rooted:
+    """Tells the routes where a proxy shows them, whether or not it takes that off the paths that it hands on."""
+
+    def __init__(self, app: ASGIApp, root_path: str) -> None:
+        self._app = app
+        self._root_path = root_path
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        scope["root_path"] = self._root_path
+        await self._app(scope, receive, send)

@@ -1,15 +1,37 @@
-"""`--api-key`: who may ask."""
+"""`--api-key` and `--api-key-file`: who may ask."""
 
 from __future__ import annotations
 
 import hashlib
 import secrets
-from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
 
-from starlette.types import ASGIApp, Receive, Scope, Send
+from octavo.config import OPTIONS, EngineConfig
 
-OPEN_PATHS = frozenset({"/health", "/ping", "/version", "/metrics"})
+if TYPE_CHECKING:  # the keys are read before the HTTP libraries are imported
+    from starlette.types import ASGIApp, Receive, Scope, Send
+
+OPEN_PATHS = frozenset({"/health", "/livez", "/readyz", "/ping", "/version"})
 UNAUTHORIZED = b'{"error":"Unauthorized"}'
+
+
+def with_keys_of_file(config: EngineConfig) -> EngineConfig:
+    """The options with the keys of `api_key_file` among `api_key`; blank lines and those that begin with # are none.
+
+    Raises ConfigError when the file cannot be read or holds no key: a server without keys was not asked for.
+    """
+    if config.api_key_file is None:
+        return config
+    try:
+        lines = Path(config.api_key_file).read_text("utf-8").splitlines()
+    except (OSError, ValueError) as error:
+        raise OPTIONS["api_key_file"].error(f"{config.api_key_file} cannot be read: {error}") from None
+    keys = [line.strip() for line in lines if line.strip() and not line.startswith("#")]
+    if not keys:
+        raise OPTIONS["api_key_file"].error(f"{config.api_key_file} holds no key")
+    return replace(config, api_key=(*config.api_key, *keys), api_key_file=None)
 
 
 def _digest(key: bytes) -> bytes:
@@ -22,17 +44,22 @@ class RequireKey:
     Digests are compared, and all of them every time, so that the time taken tells nothing about a key.
     """
 
-    def __init__(self, app: ASGIApp, keys: Sequence[str]) -> None:
+    def __init__(self, app: ASGIApp, config: EngineConfig) -> None:
         self._app = app
-        self._digests = [_digest(key.encode()) for key in keys]
+        self._digests = [_digest(key.encode()) for key in config.api_key]
+        self._open_paths = OPEN_PATHS if config.guard_metrics else OPEN_PATHS | {"/metrics"}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http" or scope["path"] in OPEN_PATHS or self._allows(scope):
+        if scope["type"] != "http" or self._is_open(scope) or self._allows(scope):
             await self._app(scope, receive, send)
             return
         headers = [(b"content-type", b"application/json"), (b"content-length", str(len(UNAUTHORIZED)).encode())]
         await send({"type": "http.response.start", "status": 401, "headers": headers})
         await send({"type": "http.response.body", "body": UNAUTHORIZED})
+
+    def _is_open(self, scope: Scope) -> bool:
+        path: str = scope["path"]
+        return path.removeprefix(scope.get("root_path", "")) in self._open_paths
 
     def _allows(self, scope: Scope) -> bool:
         header = next((value for name, value in scope["headers"] if name == b"authorization"), b"")

@@ -1,4 +1,4 @@
-"""`/health`, `/ping`, `/version` and `/metrics`: the routes that need no key and answer in every phase."""
+"""What probes and monitors ask: `/health` and its kin, `/load`, `/version`, `/metrics`. They answer in every phase."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ import octavo
 from octavo.server.exchange import Exchange
 from octavo.server.state import ServerState
 
-QUIET_PATHS = frozenset({"/health", "/ping", "/metrics"})  # asked all the time: not worth a log line each
+# Asked all the time: not worth a log line each.
+QUIET_PATHS = frozenset({"/health", "/livez", "/readyz", "/ping", "/load", "/metrics"})
 
 
 class Health(msgspec.Struct):
@@ -19,6 +20,12 @@ class Health(msgspec.Struct):
     percent: float
     message: str
     seconds: dict[str, float]
+
+
+class Load(msgspec.Struct):
+    """Requests being worked on, streams included."""
+
+    server_load: int
 
 
 class Version(msgspec.Struct):
@@ -42,6 +49,19 @@ async def health(server: ServerState, exchange: Exchange) -> None:
     body = msgspec.json.encode(Health(state, status.phase, round(status.percent, 1), status.message, status.seconds))
     headers = [(b"retry-after", b"1")] if state == "loading" else []
     await exchange.respond(body, status=503, headers=headers)
+
+
+async def live(server: ServerState, exchange: Exchange) -> None:
+    """200 unless the engine is dead: also while the model loads, and while the server stops."""
+    if server.status.is_dead:
+        await health(server, exchange)
+    else:
+        await exchange.respond(b"")
+
+
+async def load(server: ServerState, exchange: Exchange) -> None:
+    """How many requests are being worked on."""
+    await exchange.respond(msgspec.json.encode(Load(len(server.running))))
 
 
 async def version(server: ServerState, exchange: Exchange) -> None:

@@ -6,6 +6,8 @@ import uvicorn
 from starlette.types import ASGIApp
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
+from octavo.config import EngineConfig
+
 MAX_HEAD_BYTES = 1 << 20  # request line and headers, or the trailers of a body, which itself has another limit
 
 
@@ -38,9 +40,9 @@ class BoundedProtocol(HttpToolsProtocol):
         super().on_message_complete()
 
 
-def http_config(app: ASGIApp, closing_seconds: int) -> uvicorn.Config:
-    """One process, no lifespan, no websockets; the caller has the loop and the signals. At a shutdown connections have
-    `closing_seconds` to end."""
+def http_config(app: ASGIApp, closing_seconds: int, config: EngineConfig) -> uvicorn.Config:
+    """HTTP or, with a certificate, HTTPS. One process, no lifespan, no websockets; the caller has the loop and the signals.
+    At a shutdown connections have `closing_seconds` to end."""
     return uvicorn.Config(
         app,
         loop="none",
@@ -52,4 +54,8 @@ def http_config(app: ASGIApp, closing_seconds: int) -> uvicorn.Config:
         access_log=False,
         server_header=False,
         timeout_graceful_shutdown=closing_seconds,
+        ssl_certfile=config.ssl_certfile,
+        ssl_keyfile=config.ssl_keyfile,
+        ssl_ca_certs=config.ssl_ca_certs,
+        ssl_cert_reqs=config.ssl_cert_reqs,
     )

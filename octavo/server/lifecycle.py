@@ -77,7 +77,7 @@ class _Lifecycle:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._on_signal, number)
-        http = _HttpServer(http_config(create_app(self._state), int(CLOSING_SECONDS)))
+        http = _HttpServer(http_config(create_app(self._state), int(CLOSING_SECONDS), self._config))
         serving = asyncio.create_task(http.serve([listener]))
         client = self._state.client = AsyncClient(self._engine_client)
         client.on_status(self._on_status)
@@ -105,12 +105,12 @@ class _Lifecycle:
         path, intake, status = await self._both_halves(client)
         names = self._config.served_model_name or (self._config.model or DEFAULT_MODEL,)
         self._state.metrics.open(names[0], intake.max_model_len)
-        self._state.model = Model(names, str(path), intake, int(time.time()))
+        self._state.model = Model(names, str(path), intake, int(time.time()), self._config.trust_request_chat_template)
         self._phases.mark("ready")
         gc.freeze()  # vocabulary, template and libraries stay: the collector need not look at them again
         engine = {f"engine: {name}": f"{seconds:.2f} s" for name, seconds in status.seconds.items()}
         rows = {"model": str(path), "served as": ", ".join(names), **status.table, **engine, **self._phases.rows()}
-        logger.info("Serving on %s\n%s", url(listener), table(rows))
+        logger.info("Serving on %s\n%s", url(listener, self._config), table(rows))
         if client.status.is_dead:  # since it was ready
             self._on_status(client.status)
 

@@ -16,7 +16,7 @@ from octavo.server.health import Health
 from octavo.server.routes import OPERATIONS, BodyOperation, Operation
 from octavo.server.state import ServerState
 
-_PROBES = ("/health", "/ping")
+_PROBES = ("/health", "/readyz", "/livez", "/ping")
 
 
 @functools.cache

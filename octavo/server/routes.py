@@ -45,7 +45,10 @@ class BodyOperation:
 
 OPERATIONS: tuple[Operation | BodyOperation, ...] = (
     Operation("/health", health.health),
+    Operation("/readyz", health.health),
+    Operation("/livez", health.live),
     Operation("/ping", health.health, ("GET", "POST")),
+    Operation("/load", health.load, response=health.Load),
     Operation("/version", health.version, response=health.Version),
     Operation("/metrics", health.metrics),
     Operation("/reset_prefix_cache", cache.reset_prefix_cache, ("POST",)),

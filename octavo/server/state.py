@@ -31,6 +31,7 @@ class Model:
     root: str
     intake: Intake
     created: int  # seconds since the epoch
+    trusts_request_templates: bool = False
 
     def check_name(self, name: str | None) -> None:
         """Raises NotFoundError for another model's name; none at all means this one."""

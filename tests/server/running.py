@@ -88,7 +88,7 @@ class RunningServer:
         self.listener = bind("127.0.0.1", 0)
         self.address = f"http://127.0.0.1:{self.listener.getsockname()[1]}"
         self.http = httpx.Client(base_url=self.address, timeout=30)
-        self._uvicorn = uvicorn.Server(http_config(create_app(self.state), 2))
+        self._uvicorn = uvicorn.Server(http_config(create_app(self.state), 2, config))
         self._threads = ThreadPoolExecutor(8)
         self._loop = asyncio.new_event_loop()
         self._started = threading.Event()

@@ -27,13 +27,17 @@ class Conversation(Protocol):
 
 async def render(model: Model, exchange: Exchange, body: Conversation) -> str:
     """The prompt's text. ValidationError for messages that are none, and with the template's own words when it refuses."""
-    if body.chat_template is not None:
-        text = "`chat_template` of a request is not trusted. Start the server with --chat-template to use another one."
+    if body.chat_template is not None and not model.trusts_request_templates:
+        text = (
+            "`chat_template` of a request is not trusted. Start the server with --chat-template to use another one, or with "
+            "--trust-request-chat-template."
+        )
         raise ValidationError(text, parameter="chat_template")
 
     def work() -> str:
         return model.intake.render_chat(
             body.messages,
+            chat_template=body.chat_template,
             tools=body.tools,
             documents=body.documents,
             add_generation_prompt=body.add_generation_prompt,
