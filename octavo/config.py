@@ -67,7 +67,11 @@ class EngineConfig:
     enable_chunked_prefill: bool = option(True, "Split long prompts over steps")
     enable_prefix_caching: bool = option(True, "Keep what was computed for prompts that begin alike")
     enforce_eager: bool = option(False, "Accepted; there is no graph to capture")
-    scheduling_policy: str = option("fcfs", "Order of waiting requests", choices=("fcfs",))
+    scheduling_policy: str = option(
+        "fcfs",
+        "Order of requests: by arrival (fcfs), or by their `priority`, lower first, and then by arrival",
+        choices=("fcfs", "priority"),
+    )
     preemption_mode: str = option("recompute", "What happens to a preempted request", choices=("recompute",))
     max_logprobs: int = option(20, "Largest logprobs a request may ask for (-1: the vocabulary)", minimum=-1)
     disable_progress: bool = option(False, "No progress bar")

@@ -15,7 +15,7 @@ from octavo.engine.intake import open_intake
 from octavo.engine.request import EngineStatus
 from octavo.errors import RequestError, ValidationError
 from octavo.offline.progress import ProgressBar
-from octavo.offline.prompts import Prompt, PromptType, per_prompt, read_conversations, read_prompts
+from octavo.offline.prompts import Prompt, PromptType, per_prompt, priorities, read_conversations, read_prompts
 from octavo.offline.session import Job, Session
 from octavo.options.configure import from_keywords
 from octavo.outputs import CompletionOutput, RequestOutput
@@ -28,6 +28,7 @@ logger = logging.getLogger(__name__)
 Messages = list[dict[str, Any]]
 Params = SamplingParams | Sequence[SamplingParams] | None
 Progress = bool | Callable[..., Any]
+Priority = int | Sequence[int] | None
 
 
 class LLM:
@@ -63,17 +64,20 @@ class LLM:
         prompts: PromptType | Sequence[PromptType],
         sampling_params: Params = None,
         use_tqdm: Progress = True,
+        *,
+        priority: Priority = None,
         **unsupported: Any,
     ) -> list[RequestOutput]:
         """Complete the prompts and return the results in their order.
 
-        `sampling_params` is one for all or one for each; None takes the model's defaults. `use_tqdm` may be a class to use
-        as tqdm is. A prompt that cannot be served (too long, ids outside the vocabulary, parameters that do not fit it) does
-        not spoil the others: its RequestOutput has `error` set and the finish_reason "error". When there is no other, the
-        ValidationError itself is raised, and so it is for arguments that are wrong as a whole.
+        `sampling_params` is one for all or one for each; None takes the model's defaults. So is `priority`, which needs
+        scheduling_policy="priority": the lower is served first. `use_tqdm` may be a class to use as tqdm is. A prompt that
+        cannot be served (too long, ids outside the vocabulary, parameters that do not fit it) does not spoil the others: its
+        RequestOutput has `error` set and the finish_reason "error". When there is no other, the ValidationError itself is
+        raised, and so it is for arguments that are wrong as a whole.
         """
         _refuse(unsupported)
-        return self._generate(read_prompts(prompts), sampling_params, use_tqdm)
+        return self._generate(read_prompts(prompts), sampling_params, use_tqdm, priority)
 
     def chat(
         self,
@@ -81,6 +85,7 @@ class LLM:
         sampling_params: Params = None,
         use_tqdm: Progress = True,
         *,
+        priority: Priority = None,
         chat_template: str | None = None,
         add_generation_prompt: bool = True,
         continue_final_message: bool = False,
@@ -101,7 +106,7 @@ class LLM:
             "template_variables": chat_template_kwargs,
         }
         prompts = [self._render(conversation, arguments) for conversation in read_conversations(messages)]
-        return self._generate(prompts, sampling_params, use_tqdm)
+        return self._generate(prompts, sampling_params, use_tqdm, priority)
 
     def stream(
         self, prompt: PromptType, sampling_params: SamplingParams | None = None
@@ -176,17 +181,20 @@ class LLM:
                     version = job.collector.version
                     yield job.collector.output()
 
-    def _generate(self, prompts: Sequence[Prompt | RequestError], params: Params, use_tqdm: Progress) -> list[RequestOutput]:
+    def _generate(
+        self, prompts: Sequence[Prompt | RequestError], params: Params, use_tqdm: Progress, priority: Priority
+    ) -> list[RequestOutput]:
         each_params = per_prompt(params or self.get_default_sampling_params(), len(prompts))
-        tried = [self._prepare(*one) for one in zip(prompts, each_params, strict=True)]
+        each_priority = priorities(priority, len(prompts))
+        tried = [self._prepare(*one) for one in zip(prompts, each_params, each_priority, strict=True)]
         jobs = [one for one in tried if isinstance(one, Job)]
         _report_refused([one for one in tried if isinstance(one, RequestError)], len(jobs))
         self._run(jobs, False if self.config.disable_progress else use_tqdm)
         return [self._result(*one) for one in zip(prompts, tried, strict=True)]
 
-    def _prepare(self, prompt: Prompt | RequestError, params: SamplingParams) -> Job | RequestError:
+    def _prepare(self, prompt: Prompt | RequestError, params: SamplingParams, priority: int) -> Job | RequestError:
         try:
-            return self._session.prepare(prompt, params)
+            return self._session.prepare(prompt, params, priority)
         except RequestError as error:
             return error
 

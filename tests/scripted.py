@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -67,12 +68,13 @@ def make_request(
     *,
     eos: tuple[int, ...] = (),
     salt: str | None = None,
+    priority: int = 0,
     **params: object,
 ) -> Request:
     """A request; `prompt` may be its number of tokens. `params` go to SamplingParams."""
     ids = [3 + (i * 13 + len(request_id)) % 900 for i in range(prompt)] if isinstance(prompt, int) else prompt
     sampling = SamplingParams(max_tokens=max_tokens, **params)  # type: ignore[arg-type]
-    return Request(request_id, ids, sampling, time.time(), eos_token_ids=list(eos), cache_salt=salt)
+    return Request(request_id, ids, sampling, time.time(), eos_token_ids=list(eos), cache_salt=salt, priority=priority)
 
 
 @dataclass(eq=False)
@@ -237,10 +239,8 @@ class ScriptedRunner:
         return [TokenLogprobs([prompt[p]], [-float(p)], 1) for p in positions]
 
 
-def scripted_engine(
-    runner: ScriptedRunner, *, enable_chunked_prefill: bool = True, enable_prefix_caching: bool = True
-) -> Engine:
-    """An engine around the runner, with the limits of its script."""
+def scripted_engine(runner: ScriptedRunner, **options: Any) -> Engine:
+    """An engine around the runner, with the limits of its script; `options` are others of `Engine`."""
     script = runner.script
     return Engine(
         runner,
@@ -248,8 +248,7 @@ def scripted_engine(
         max_num_seqs=script.max_num_seqs,
         max_num_batched_tokens=script.max_num_batched_tokens,
         max_model_len=script.max_model_len,
-        enable_chunked_prefill=enable_chunked_prefill,
-        enable_prefix_caching=enable_prefix_caching,
+        **options,
     )
 
 

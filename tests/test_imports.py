@@ -55,7 +55,7 @@ MAY_IMPORT = {
 }
 
 # These decide about blocks and texts, and know no arrays.
-WITHOUT_ARRAYS = ("cache", "parsing", "text", "engine/scheduler.py", "engine/sequence.py", "engine/waiting_queue.py")
+WITHOUT_ARRAYS = ("cache", "parsing", "text", "engine/scheduler.py", "engine/sequence.py", "engine/sequence_queue.py")
 
 
 def module_name(file: Path) -> str:

@@ -61,6 +61,7 @@ def build_engine(config: EngineConfig, report: Report) -> Engine:
         max_model_len=limits.max_model_len,
         enable_chunked_prefill=config.enable_chunked_prefill,
         enable_prefix_caching=config.enable_prefix_caching,
+        scheduling_policy=config.scheduling_policy,
     )
     phases.ready(_table(str(path), model_config, dtype.name, ops, plan))
     return engine

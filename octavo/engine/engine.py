@@ -34,6 +34,7 @@ class Engine:
         max_model_len: int,
         enable_chunked_prefill: bool = True,
         enable_prefix_caching: bool = True,
+        scheduling_policy: str = "fcfs",
     ) -> None:
         if not enable_chunked_prefill and max_num_batched_tokens < max_model_len:
             raise ConfigError(
@@ -50,6 +51,7 @@ class Engine:
             max_num_batched_tokens=max_num_batched_tokens,
             enable_chunked_prefill=enable_chunked_prefill,
             enable_prefix_caching=enable_prefix_caching,
+            scheduling_policy=scheduling_policy,
         )
         self._sequences: dict[str, dict[int, Sequence]] = {}  # of requests that have not ended, by id and index
         self._pending: list[RequestDelta] = []  # made outside of a step, to go out with the next

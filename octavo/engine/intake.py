@@ -53,6 +53,7 @@ class Intake:
     default_sampling: dict[str, Any] = field(default_factory=dict)
     max_logprobs: int = 20
     seed: int | None = None
+    scheduling_policy: str = "fcfs"
 
     def __post_init__(self) -> None:
         self._seeds = random.Random(self.seed)
@@ -101,6 +102,7 @@ class Intake:
         add_special_tokens: bool = True,
         max_tokens_name: str = "max_tokens",
         cache_salt: str | None = None,
+        priority: int = 0,
         offline: bool = False,
     ) -> Request:
         """The request for the engine; `params` stays as it is. ValidationError for everything that can be refused.
@@ -110,6 +112,7 @@ class Intake:
         """
         vocab_size = self.model_config.vocab_size
         checks.check_cache_salt(cache_salt)
+        checks.check_priority(priority, self.scheduling_policy)
         if params.stop and self.tokenizer is None:
             text = (
                 "stop strings need a tokenizer, and the model runs without one (--skip-tokenizer-init): use stop_token_ids"
@@ -134,6 +137,7 @@ class Intake:
             eos_token_ids=list(self.eos_token_ids),
             cache_salt=cache_salt,
             vocab_size=self.tokenizer.vocab_size if self.tokenizer else None,
+            priority=priority,
         )
 
     def token_ids(self, prompt: str | Sequence[int], *, add_special_tokens: bool = True) -> list[int]:
@@ -177,6 +181,7 @@ def open_intake(config: EngineConfig, path: Path) -> Intake:
         default_sampling=_default_sampling(config, checkpoint),
         max_logprobs=config.max_logprobs,
         seed=config.seed,
+        scheduling_policy=config.scheduling_policy,
     )
 
 

@@ -21,6 +21,7 @@ class Request(msgspec.Struct, frozen=True):
     eos_token_ids: list[int] = []  # the tokenizer's own first, then those of config and generation config
     vocab_size: int | None = None  # ids from here on are never drawn: the model's matrix is padded beyond the tokenizer's
     cache_salt: str | None = None  # the prefix cache is shared only among requests with the same one
+    priority: int = 0  # the lower is served first, under the scheduling policy "priority"
 
 
 class TokenLogprobs(msgspec.Struct, frozen=True, array_like=True):

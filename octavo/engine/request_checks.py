@@ -74,6 +74,15 @@ def check_cache_salt(cache_salt: Any) -> None:
         )
 
 
+def check_priority(priority: Any, scheduling_policy: str) -> None:
+    """ValidationError for what is no 64-bit integer, and for a priority that nothing would come of."""
+    if type(priority) is not int or not -(2**63) <= priority < 2**63:
+        raise ValidationError(f"priority must be an integer of 64 bits, got {priority!r:.60}", parameter="priority")
+    if priority and scheduling_policy != "priority":
+        text = f"Got priority {priority} but Priority scheduling is not enabled: start with --scheduling-policy priority."
+        raise ValidationError(text, parameter="priority", value=priority)
+
+
 def check_max_tokens(max_tokens: int | None, max_model_len: int, name: str) -> None:
     """ValidationError where the output alone is longer than the context."""
     if max_tokens is not None and max_tokens > max_model_len:

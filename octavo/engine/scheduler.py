@@ -4,20 +4,23 @@ allocated on demand and shared (Kwon et al., PagedAttention, 2023), and prompts 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import itertools
+from collections import deque
+from collections.abc import Callable, Iterable
 
 from octavo.cache.block_pool import BlockPool, IntegrityError
 from octavo.engine.plan import NewRow, ScheduledRow, StepPlan
 from octavo.engine.sequence import Sequence
-from octavo.engine.waiting_queue import WaitingQueue
+from octavo.engine.sequence_queue import SequenceQueue
 
 
 class Scheduler:
     """Running and waiting sequences, and the plan of each step.
 
-    Two facts carry the rest. Running sequences are older than waiting ones, and both are kept in order of arrival, so the
-    newest running one is always the last. And a sequence is only ever short of blocks because of the others, since one
-    that does not fit in the whole pool is refused on arrival: the oldest always goes on.
+    Two facts carry the rest. All sequences have turns: by order of arrival, or under the policy "priority" by priority and
+    then by order of arrival; a step serves them in this order, and only those behind give way to one. And a sequence is
+    only ever short of blocks because of the others, since one that does not fit in the whole pool is refused on arrival:
+    the first always goes on.
 
     Sequences of one request that can be admitted together take their rows together, and the first of them computes the
     prompt for all. In the step in which it ends, its last token's logits serve every one's first draw, and each has all of
@@ -32,23 +35,27 @@ class Scheduler:
         max_num_batched_tokens: int,
         enable_chunked_prefill: bool = True,
         enable_prefix_caching: bool = True,
+        scheduling_policy: str = "fcfs",
     ) -> None:
         self.pool = pool
-        self.running: dict[Sequence, None] = {}
-        self.waiting = WaitingQueue()
+        self.running = SequenceQueue()
+        self.waiting = SequenceQueue()
         self.num_preemptions = 0
         self.num_queried_tokens = 0  # of prompts that were looked up in the prefix cache, each once
         self.num_cached_tokens = 0  # of these, found
         self._max_num_batched_tokens = max_num_batched_tokens
         self._enable_chunked_prefill = enable_chunked_prefill
         self._enable_prefix_caching = enable_prefix_caching
+        self._has_priorities = scheduling_policy == "priority"
+        self._numbers = itertools.count()
         self._free_rows = list(reversed(range(max_num_seqs)))
         self._freed_rows: list[int] = []  # since the last plan
         self._sequences: list[Sequence | None] = [None] * max_num_seqs  # by row
 
     def add(self, sequence: Sequence) -> None:
         """A new sequence, which fits in the pool, waits for its turn."""
-        self.waiting.append(sequence)
+        sequence.turn = (sequence.request.priority if self._has_priorities else 0, next(self._numbers))
+        self.waiting.add(sequence)
 
     def sequence_at(self, row: int) -> Sequence:
         """Who has the row."""
@@ -58,28 +65,26 @@ class Scheduler:
         return sequence
 
     def plan(self) -> StepPlan:
-        """The next step: first the running sequences, then, if blocks are not short, waiting ones. Not empty while any
-        sequence is here."""
+        """The next step: running and waiting sequences in the order of their turns, until the budget is spent. Nobody is
+        admitted behind one that has to wait on, or in a step short of blocks. Not empty while any sequence is here."""
         plan = StepPlan()
         budget = self._max_num_batched_tokens
-        preemptions, enough_blocks = self.num_preemptions, True
-        for sequence in list(self.running):
-            if sequence.row is None or budget == 0:
-                break  # preempted a moment ago, like all that are newer
-            num_tokens = min(sequence.num_uncomputed, budget)
-            if sequence.leader is not None or num_tokens == 0:
-                continue  # another one computes its prompt, or has just done so
-            enough_blocks = self._make_room(sequence, num_tokens)
-            if enough_blocks:
+        preemptions, admits = self.num_preemptions, True
+        running = deque(self.running)  # those whose turn is still to come in this step
+        num_tokens: int | None
+        while budget:
+            if admits and self.waiting and (not running or self.waiting.first.turn < running[0].turn):
+                sequence = self.waiting.first
+                num_tokens = self._admit(sequence, budget)
+                admits = bool(num_tokens)
+            elif running and running[0].row is not None:
+                sequence = running.popleft()
+                num_tokens = self._continue(sequence, budget)
+                admits = admits and num_tokens is not None and self.num_preemptions == preemptions
+            else:
+                break  # the first was preempted a moment ago, and so were all behind it
+            if num_tokens:
                 budget -= self._schedule(plan, sequence, num_tokens)
-        while self.waiting and enough_blocks and self.num_preemptions == preemptions and budget and self._free_rows:
-            sequence = self.waiting.first
-            cached = self._cached_blocks(sequence)
-            num_tokens = self._admissible_tokens(sequence, cached, budget)
-            if num_tokens == 0:
-                break
-            self._admit(sequence, cached)
-            budget -= self._schedule(plan, sequence, num_tokens)
         if plan.scheduled:  # else the plan is not executed
             plan.freed_rows, self._freed_rows = self._freed_rows, []
         return plan
@@ -119,15 +124,21 @@ class Scheduler:
             if sequence.leader is not None and (sequence not in sequence.leader.followers or sequence.num_computed):
                 raise IntegrityError(f"{sequence.describe()} follows one that does not lead it")
 
-    def _make_room(self, sequence: Sequence, num_tokens: int) -> bool:
-        """Preempt the newest until the tokens' blocks are free. The newest itself only waits: it keeps what it has computed
-        until an older one needs the blocks."""
+    def _continue(self, sequence: Sequence, budget: int) -> int | None:
+        """How many tokens of a running sequence go into this step, with blocks for them; None if there are none: it keeps
+        what it has computed until one before it needs the blocks."""
+        num_tokens = min(sequence.num_uncomputed, budget)
+        if sequence.leader is not None or num_tokens == 0:
+            return 0  # another one computes its prompt, or has just done so
         end = sequence.num_computed + num_tokens
-        while sequence.table.missing(end) > self.pool.num_free:
-            newest = next(reversed(self.running))
-            if newest is sequence:
+        return num_tokens if self._make_room(sequence, lambda: sequence.table.missing(end) <= self.pool.num_free) else None
+
+    def _make_room(self, sequence: Sequence, has_room: Callable[[], bool]) -> bool:
+        """Preempt the last one until there is room, but none whose turn is before the sequence's. Whether there is."""
+        while not has_room():
+            if not self.running or self.running.last.turn <= sequence.turn:
                 return False
-            self._preempt(newest)
+            self._preempt(self.running.last)
         return True
 
     def _cached_blocks(self, sequence: Sequence) -> list[int]:
@@ -139,8 +150,28 @@ class Scheduler:
         most = (sequence.num_tokens - 1) // size
         return self.pool.index.find_prefix(sequence.block_digest(number, size) for number in range(most))
 
-    def _admissible_tokens(self, sequence: Sequence, cached: list[int], budget: int) -> int:
-        """How many tokens of the first waiting sequence go into this step, behind its cached blocks; 0 if it has to wait on.
+    def _admit(self, sequence: Sequence, budget: int) -> int:
+        """The first waiting sequence gets a row and its cached blocks, and siblings that need the same prompt get rows and
+        follow it. How many tokens go into this step, behind the cached ones; 0 if it has to wait on."""
+        cached = self._cached_blocks(sequence)
+        num_uncomputed = sequence.num_tokens - len(cached) * self.pool.block_size
+        if num_uncomputed > budget and not self._enable_chunked_prefill:
+            return 0
+        if not self._make_room(sequence, lambda: bool(self._free_rows) and self._has_blocks_for(sequence, cached)):
+            return 0
+        self._occupy(sequence)
+        while self.waiting and (follower := self.waiting.first).can_share_prompt_with(sequence):
+            if not self._make_room(follower, lambda: bool(self._free_rows)):
+                break
+            self._occupy(follower)
+            follower.follow(sequence)
+        sequence.table.share(cached)
+        if sequence.prompt_use.num_cached_tokens is None:
+            self._count_prompt(sequence)
+        return min(num_uncomputed, budget)
+
+    def _has_blocks_for(self, sequence: Sequence, cached: list[int]) -> bool:
+        """Whether a waiting sequence may be admitted, behind its cached blocks.
 
         All its known tokens must fit at once, and leave a block for every other running sequence, which is what those will
         want within the next half block of steps: otherwise what is computed now would soon be thrown away again. (In
@@ -148,28 +179,11 @@ class Scheduler:
         """
         held = sum(self.pool.ref_count(block_id) > 0 for block_id in cached)
         spare = len(self.running) // 2
-        if sequence.table.missing(sequence.num_tokens) - held + spare > self.pool.num_free:
-            return 0
-        num_uncomputed = sequence.num_tokens - len(cached) * self.pool.block_size
-        if num_uncomputed > budget and not self._enable_chunked_prefill:
-            return 0
-        return min(num_uncomputed, budget)
-
-    def _admit(self, sequence: Sequence, cached: list[int]) -> None:
-        """The first waiting sequence gets a row and its cached blocks; siblings that need the same prompt get rows and
-        follow it."""
-        self._occupy(sequence)
-        while self.waiting and self._free_rows and self.waiting.first.can_share_prompt_with(sequence):
-            follower = self.waiting.first
-            self._occupy(follower)
-            follower.follow(sequence)
-        sequence.table.share(cached)
-        if sequence.prompt_use.num_cached_tokens is None:
-            self._count_prompt(sequence)
+        return sequence.table.missing(sequence.num_tokens) - held + spare <= self.pool.num_free
 
     def _occupy(self, sequence: Sequence) -> None:
         self.waiting.remove(sequence)
-        self.running[sequence] = None
+        self.running.add(sequence)
         sequence.cache_generation = self.pool.index.generation
         sequence.row = self._free_rows.pop()
         self._sequences[sequence.row] = sequence
@@ -227,17 +241,17 @@ class Scheduler:
             self.pool.publish(sequence.table.block_ids[number], sequence.block_digest(number, size))
 
     def _preempt(self, sequence: Sequence) -> None:
-        """By recompute: like finishing, but first in the queue, to start again from what of it is still cached then."""
+        """By recompute: like finishing, but it waits again, to start from what of it is still cached then."""
         was_begun = sequence.num_computed > 0
         self._vacate(sequence)
-        self.waiting.put_back(sequence)
+        self.waiting.add(sequence)
         sequence.num_preemptions += was_begun
         self.num_preemptions += was_begun
 
     def _vacate(self, sequence: Sequence) -> None:
         assert sequence.row is not None
         sequence.leave()
-        del self.running[sequence]
+        self.running.remove(sequence)
         self._sequences[sequence.row] = None
         self._free_rows.append(sequence.row)
         self._freed_rows.append(sequence.row)

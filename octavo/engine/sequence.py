@@ -43,12 +43,14 @@ class Sequence:
         "row",
         "scheduled_time",
         "table",
+        "turn",
     )
 
     def __init__(self, request: Request, index: int, pool: BlockPool, prompt_use: PromptUse | None = None) -> None:
         self.request = request
         self.index = index
         self.prompt_use = prompt_use or PromptUse()
+        self.turn = (0, 0)  # priority and number: who has the lower one is served first; the scheduler gives it
         self.table = BlockTable(pool)
         self.output_token_ids: list[int] = []
         self.row: int | None = None  # in the runner's state arrays; None while waiting
@@ -133,6 +135,7 @@ class Sequence:
         return {
             "request_id": self.request.request_id,
             "index": self.index,
+            "priority": self.turn[0],
             "prompt_tokens": len(self.request.prompt_token_ids),
             "output_tokens": len(self.output_token_ids),
             "computed_tokens": self.num_computed,

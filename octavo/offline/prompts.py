@@ -62,6 +62,15 @@ def per_prompt(params: Any, count: int) -> list[Any]:
     return list(params)
 
 
+def priorities(priority: Any, count: int) -> list[Any]:
+    """One priority for all prompts, or a list with one for each; None is 0. ValidationError when the numbers differ."""
+    if not isinstance(priority, list | tuple):
+        return [0 if priority is None else priority] * count
+    if len(priority) != count:
+        raise ValidationError(f"priority has {len(priority)} entries for {count} prompts; give one for all, or one for each")
+    return list(priority)
+
+
 def _read(prompt: Any) -> Prompt | ValidationError:
     if isinstance(prompt, str):
         return Prompt(prompt)

@@ -50,7 +50,7 @@ class Session:
         """A new request id: "0", "1", ..."""
         return str(next(self._numbers))
 
-    def prepare(self, prompt: Prompt | RequestError, params: SamplingParams) -> Job:
+    def prepare(self, prompt: Prompt | RequestError, params: SamplingParams, priority: int = 0) -> Job:
         """Check a prompt and its parameters. Raises ValidationError (or the error that stands in the prompt's place)."""
         if isinstance(prompt, RequestError):
             raise prompt
@@ -62,6 +62,7 @@ class Session:
             params,
             add_special_tokens=prompt.add_special_tokens,
             cache_salt=prompt.cache_salt,
+            priority=priority,
             offline=True,
         )
         return Job(request, RequestCollector(request, prompt.text, self.intake.tokenizer, self._client.abort))

@@ -59,6 +59,7 @@ class EngineMachine(RuleBasedStateMachine):
         max_model_len=st.integers(4, 40),
         is_chunked=st.booleans(),
         has_prefix_cache=st.sampled_from([True, True, True, False]),
+        has_priorities=st.booleans(),
     )
     def start(
         self,
@@ -69,6 +70,7 @@ class EngineMachine(RuleBasedStateMachine):
         max_model_len: int,
         is_chunked: bool,
         has_prefix_cache: bool,
+        has_priorities: bool,
     ) -> None:
         self.script = Script(
             num_blocks=num_blocks,
@@ -78,11 +80,16 @@ class EngineMachine(RuleBasedStateMachine):
             max_model_len=max_model_len,
         )
         self.runner = ScriptedRunner(script=self.script, on_step=self.look_at_plan)
-        self.has_prefix_cache = has_prefix_cache
-        self.engine = scripted_engine(self.runner, enable_chunked_prefill=is_chunked, enable_prefix_caching=has_prefix_cache)
+        self.has_prefix_cache, self.has_priorities = has_prefix_cache, has_priorities
+        self.engine = scripted_engine(
+            self.runner,
+            enable_chunked_prefill=is_chunked,
+            enable_prefix_caching=has_prefix_cache,
+            scheduling_policy="priority" if has_priorities else "fcfs",
+        )
         self.prompts: dict[str, list[int]] = {}
         self.expected: dict[SequenceName, Expected] = {}
-        self.alive: dict[SequenceName, None] = {}  # in order of arrival
+        self.alive: dict[SequenceName, tuple[int, int]] = {}  # their turns: priority, and order of arrival
         self.refused = 0
         self.fails_next = False
         self.failures_in_a_row = 0
@@ -98,6 +105,7 @@ class EngineMachine(RuleBasedStateMachine):
         eos_at=st.one_of(st.none(), st.integers(0, 20)),
         error_at=st.one_of(st.none(), st.none(), st.integers(0, 10)),
         wants_prompt_logprobs=st.booleans(),
+        priority=st.integers(-1, 1),
     )
     def submit(
         self,
@@ -110,11 +118,13 @@ class EngineMachine(RuleBasedStateMachine):
         eos_at: int | None,
         error_at: int | None,
         wants_prompt_logprobs: bool,
+        priority: int,
     ) -> str:
         request_id = f"r{len({name for name, _ in self.expected}) + self.refused}"
         options: dict[str, object] = {"prompt_logprobs": 0} if wants_prompt_logprobs else {}
         ids = [*self.conversation(continued), *(3 + family + 2 * i for i in range(length))][: self.script.max_model_len + 2]
         prompt = len(ids)
+        options["priority"] = priority
         request = make_request(request_id, ids, max_tokens, eos=(EOS,), salt=salt, n=n, temperature=1.0, **options)
         self.prompts[request_id] = ids
         self.engine.add(request)
@@ -135,7 +145,7 @@ class EngineMachine(RuleBasedStateMachine):
                 ids, reason = ids[:error_at], "error"
             due = prompt if index == 0 and wants_prompt_logprobs else None
             self.expected[request_id, index] = Expected(ids, reason, prompt_logprobs=due)
-            self.alive[request_id, index] = None
+            self.alive[request_id, index] = (priority if self.has_priorities else 0, len(self.expected))
         return request_id
 
     def conversation(self, request_id: str | None) -> list[int]:
@@ -174,13 +184,17 @@ class EngineMachine(RuleBasedStateMachine):
         self.check()
 
     def look_at_plan(self, plan: StepPlan) -> None:
-        """Called by the runner: the oldest is always in it, and nobody overtakes."""
+        """Called by the runner: the first is always in it, and nobody overtakes."""
         rows = self.runner.rows
-        order = {name: position for position, name in enumerate(self.alive)}
-        running = [order[each["request_id"], each["index"]] for each in self.engine.debug_state()["running"]]
+        state = self.engine.debug_state()
+        running, waiting = ([(each["request_id"], each["index"]) for each in state[key]] for key in ("running", "waiting"))
+        turns = sorted(self.alive, key=self.alive.__getitem__)
         first = rows[plan.scheduled[0].row]
-        assert order[first.request_name, first.new.index] == 0, "the oldest goes on"
-        assert running == list(range(len(running))), "those that run are the oldest"
+        assert turns[0] == (first.request_name, first.new.index), "the first goes on"
+        assert running == [name for name in turns if name in running], "they are served in their turns"
+        new = [(new.request.request_id, new.index) for new in plan.new_rows]
+        assert not waiting or not new or max(map(turns.index, new)) < turns.index(waiting[0]), "nobody overtakes"
+        assert self.has_priorities or running == turns[: len(running)], "those that run are the oldest"
         assert sum(row.num_tokens for row in plan.scheduled) <= self.script.max_num_batched_tokens
         if self.fails_next:
             self.fails_next = False

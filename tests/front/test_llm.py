@@ -7,6 +7,7 @@ import logging
 import signal
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -199,9 +200,32 @@ def test_wrong_arguments_of_chat(llm: LLM, messages: Any, options: dict[str, Any
         llm.chat(messages, **options)
 
 
+def test_priorities(runner: ScriptedRunner, intake: Intake, smollm2: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    runner.script.max_num_seqs = 1
+    monkeypatch.setattr("octavo.llm.open_intake", lambda config, path: replace(intake, scheduling_policy="priority"))
+    monkeypatch.setattr("octavo.llm.build_engine", lambda *_: scripted_engine(runner, scheduling_policy="priority"))
+    order: list[str] = []
+    runner.on_step = lambda plan: order.extend(new.request.request_id for new in plan.new_rows)
+    with LLM(str(smollm2), scheduling_policy="priority", disable_progress=True) as llm:
+        params = SamplingParams(max_tokens=1)
+        assert [output.request_id for output in llm.generate(["a", "b", "c"], params, priority=[2, 3, 1])] == ["0", "1", "2"]
+        llm.chat([[{"role": "user", "content": "a"}]] * 2, params, priority=[1, 0])
+        llm.generate(["a", "b"], params, priority=7)
+        assert order == ["2", "0", "1", "4", "3", "5", "6"]
+        with pytest.raises(ValidationError, match="priority has 1 entries for 2 prompts; give one for all, or one for each"):
+            llm.generate(["a", "b"], params, priority=[1])
+        with pytest.raises(ValidationError, match="priority must be an integer of 64 bits, got 'high'"):
+            llm.generate("a", params, priority=["high"])
+
+
+def test_a_priority_without_the_policy_is_refused(llm: LLM) -> None:
+    with pytest.raises(ValidationError, match="Got priority 1 but Priority scheduling is not enabled"):
+        llm.generate("a", priority=[1])
+
+
 def test_arguments_of_vllm_that_are_not_supported(llm: LLM) -> None:
     assert llm.generate("a", SamplingParams(max_tokens=1), lora_request=None)
-    for name in ("lora_request", "priority"):
+    for name in ("lora_request", "tokenization_kwargs"):
         with pytest.raises(ValidationError, match=f"{name} is not supported"):
             llm.generate("a", **{name: [1]})
 

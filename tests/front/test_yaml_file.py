@@ -29,7 +29,7 @@ def test_sections_and_flat_keys(file: Path) -> None:
         file,
         """
         engine_config: {max_num_batched_tokens: 8192}
-        scheduler_config: {policy: fcfs, preemption_mode: recompute, chunked_prefill_enabled: false}
+        scheduler_config: {policy: priority, preemption_mode: recompute, chunked_prefill_enabled: false}
         model-config:
           max-model-len: 4K
           served_model_name: [a, b]
@@ -42,6 +42,7 @@ def test_sections_and_flat_keys(file: Path) -> None:
     )
     assert config == EngineConfig(
         max_num_batched_tokens=8192,
+        scheduling_policy="priority",
         enable_chunked_prefill=False,
         max_model_len=4096,
         served_model_name=("a", "b"),

@@ -80,7 +80,7 @@ class RunningServer:
         self.gate = Gate()
         self.runner = ScriptedRunner(script=script, on_step=self.gate)
         self.outputs = self.runner.outputs = ByRequestId(self.runner.outputs)
-        self.client = InProcessClient(scripted_engine(self.runner))
+        self.client = InProcessClient(scripted_engine(self.runner, scheduling_policy=config.scheduling_policy))
         self.metrics = NewsMetrics()
         self.state = ServerState(config, metrics=self.metrics)
         self.state.model = Model(("m", "alias"), "MODEL_DIR", intake, int(time.time()))

@@ -177,7 +177,6 @@ def test_token_ids_outside_the_vocabulary_have_no_text(server: RunningServer) ->
         ("truncate_prompt_tokens", 5),
         ("allowed_token_ids", [5]),
         ("bad_words", ["a"]),
-        ("priority", 3),
         ("thinking_token_budget", 5),
         ("logprob_token_ids", [5]),
         ("stream_interval", 4),

@@ -35,7 +35,7 @@ INTAKE = make_intake()
 
 
 def request(prompt: Any = "the harbour", intake: Intake = INTAKE, **more: Any) -> Request:
-    names = ("add_special_tokens", "max_tokens_name", "offline")
+    names = ("add_special_tokens", "max_tokens_name", "offline", "priority")
     options = {name: more.pop(name) for name in names if name in more}
     return intake.request("r", prompt, SamplingParams(**more), **options)
 
@@ -222,6 +222,20 @@ def test_without_a_tokenizer() -> None:
     assert refusal([1], bare, stop="x")[1] == "stop"
     with pytest.raises(ValidationError, match="no chat template"):
         bare.render_chat([{"role": "user", "content": "x"}])
+
+
+def test_priorities_need_the_policy_and_are_64_bit_integers() -> None:
+    intake = make_intake(scheduling_policy="priority")
+    assert [request(intake=intake, priority=priority).priority for priority in (0, -(2**63), 2**63 - 1)] == [
+        *(0, -(2**63), 2**63 - 1)
+    ]
+    for wrong in (2**63, 1.0, "1", None, True):
+        text, parameter = refusal(intake=intake, priority=wrong)
+        assert (text.split(", got")[0], parameter) == ("priority must be an integer of 64 bits", "priority")
+    assert request(priority=0).priority == 0
+    text, parameter = refusal(priority=2)
+    assert text.startswith("Got priority 2 but Priority scheduling is not enabled: start with --scheduling-policy priority.")
+    assert parameter == "priority"
 
 
 def test_seeds() -> None:  # C95

@@ -150,6 +150,7 @@ async def create_chat_completion(
             add_special_tokens=body.add_special_tokens,
             max_tokens_name=name,
             cache_salt=body.cache_salt,
+            priority=body.priority,
         ),
     )
     generation = Generation(client, server.metrics, model.intake.tokenizer, [Prompt(request, text)])

@@ -183,7 +183,12 @@ def _only_echo(body: CompletionRequest) -> bool:
 
 def _prepare(model: Model, id: str, prompt: str | list[Any], params: SamplingParams, body: CompletionRequest) -> Prompt:
     request = model.intake.request(
-        id, prompt, params, add_special_tokens=body.add_special_tokens, cache_salt=body.cache_salt
+        id,
+        prompt,
+        params,
+        add_special_tokens=body.add_special_tokens,
+        cache_salt=body.cache_salt,
+        priority=body.priority,
     )
     return Prompt(request, prompt if isinstance(prompt, str) else None)
 

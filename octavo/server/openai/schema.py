@@ -107,7 +107,6 @@ UNSUPPORTED: Mapping[str, tuple[Any, ...]] = {
     "allowed_token_ids": (None,),
     "bad_words": (None, []),
     "structured_outputs": (None,),
-    "priority": (0,),
     "return_weight_versions": (False,),
     "return_token_offsets": (None, False),
     "routed_experts_prompt_start": (0,),
