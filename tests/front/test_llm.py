@@ -326,6 +326,15 @@ def test_works_where_an_event_loop_runs(llm: LLM) -> None:
     assert asyncio.run(cell()) == 2
 
 
+@pytest.fixture
+def python_interrupts() -> Iterator[None]:
+    """Ctrl-C as Python has it: a shell's background jobs start with SIGINT ignored."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("python_interrupts")
 def test_interrupting_leaves_a_working_llm(llm: LLM, runner: ScriptedRunner) -> None:
     def interrupt(plan: StepPlan) -> None:
         if runner.num_steps == 3:
