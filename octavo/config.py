@@ -94,6 +94,12 @@ class EngineConfig:
     ssl_cert_reqs: int = option(
         0, "Client certificates: 0 none, 1 if there is one, 2 required", group="server", minimum=0, maximum=2
     )
+    max_num_queued_reqs: int | None = option(
+        None, "Sequences that may run and wait; 503 for those that come then", group="server", minimum=1
+    )
+    max_num_queued_tokens: int | None = option(
+        None, "Tokens of prompts that may be to be computed; 503 for those that come then", group="server", minimum=1
+    )
     metrics_prefix: str = option("vllm:", "Prefix of the metric names", group="server")
     shutdown_timeout: float = option(
         30.0, "Seconds that running requests get to end after SIGTERM", group="server", minimum=0.0

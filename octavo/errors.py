@@ -52,6 +52,7 @@ class UnavailableError(RequestError):
 
     status = 503
     kind = "ServiceUnavailableError"
+    reason = "unavailable"  # one word for the log, which counts refusals by it
 
     def __init__(self, message: str, *, retry_after: int = 1) -> None:
         super().__init__(message, retry_after=retry_after)
@@ -59,6 +60,8 @@ class UnavailableError(RequestError):
 
 class EngineDeadError(UnavailableError):
     """The engine process ended; every running request ends with this."""
+
+    reason = "dead"
 
 
 class EngineError(RequestError):

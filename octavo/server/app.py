@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from octavo.config import EngineConfig
 from octavo.errors import StartupError
 from octavo.server.auth import RequireKey, with_keys_of_file
-from octavo.server.startup import ModelOpening, Phases, bind, configure_logging, url
+from octavo.server.startup import ModelOpening, Phases, allow_open_files, bind, configure_logging, url
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Receive, Scope, Send
@@ -30,6 +30,7 @@ def serve(config: EngineConfig, start_engine: Callable[[EngineConfig], EngineCli
     phases = Phases()
     configure_logging()
     try:
+        allow_open_files()
         config = with_keys_of_file(config)
         if config.ssl_certfile is not None:
             from octavo.server.tls import check_tls

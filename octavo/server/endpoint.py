@@ -42,8 +42,8 @@ class Endpoint:
 class BodyEndpoint:
     """An ASGI application of one route whose body is the JSON of `struct`; the handler gives JSON, or events to stream.
 
-    The handler runs in a task of its own, known to the server while it runs: it is cancelled when the client leaves or
-    when the shutdown's grace time is over.
+    The handler runs in a task of its own, known to the server while it runs: it is cancelled when the client leaves, at its
+    deadline, and when the shutdown's grace time is over.
     """
 
     def __init__(self, path: str, server: ServerState, struct: type[msgspec.Struct], handler: BodyHandler) -> None:
@@ -80,6 +80,7 @@ class BodyEndpoint:
         try:
             answer = await self._handler(self._server, exchange, body)
             if isinstance(answer, bytes):
+                exchange.on_end.close()  # it is there: no deadline can come between its parts
                 await exchange.respond(answer)
             else:
                 await stream(exchange, answer)
@@ -87,6 +88,8 @@ class BodyEndpoint:
         except asyncio.CancelledError:
             if exchange.ending is None:
                 raise
-            await exchange.respond_error(exchange.ending)
+            if not exchange.started:  # else all that could be said was
+                await exchange.respond_error(exchange.ending)
         finally:
+            exchange.on_end.close()
             del self._server.running[task]

@@ -46,8 +46,16 @@ class InternalError(RequestError):
         super().__init__("Internal server error")
 
 
+class LoadingError(UnavailableError):
+    """The model is not ready yet."""
+
+    reason = "loading"
+
+
 class ShuttingDownError(UnavailableError):
     """The server got SIGTERM: it takes nothing new, and ends what outlives the grace time."""
+
+    reason = "stopping"
 
     def __init__(self, message: str = "The server is shutting down and takes no new requests.") -> None:
         super().__init__(message)

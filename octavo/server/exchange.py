@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Coroutine, Sequence
+from contextlib import ExitStack
 from typing import Any
 from urllib.parse import parse_qsl
 
 from starlette.types import Receive, Scope, Send
 
-from octavo.errors import OctavoError
+from octavo.errors import OctavoError, UnavailableError
 from octavo.server.body import read_body
 from octavo.server.errors import error_body, error_headers
 
@@ -19,20 +21,23 @@ Headers = Sequence[tuple[bytes, bytes]]
 class Exchange:
     """`started` is true once a byte of the answer is out: from then on an error can only be an event of the stream.
 
-    `num_body_bytes` is the size of the request's body once it was read. `ending` is set by whoever ends the request from
-    outside (the shutdown), before its task is cancelled.
+    `num_body_bytes` is the size of the request's body once it was read, `began` the time.monotonic() of its head. `ending`
+    is set by whoever ends the request from outside (the shutdown, a deadline), before its task is cancelled. `on_end` is
+    closed when the work on the request is done.
     """
 
-    __slots__ = ("_disconnected", "_receive", "_scope", "_send", "ending", "num_body_bytes", "started")
+    __slots__ = ("_disconnected", "_receive", "_scope", "_send", "began", "ending", "num_body_bytes", "on_end", "started")
 
     def __init__(self, scope: Scope, receive: Receive, send: Send) -> None:
         self._scope = scope
         self._receive = receive
         self._send = send
         self._disconnected = False
+        self.began = time.monotonic()
         self.started = False
         self.num_body_bytes = 0
         self.ending: OctavoError | None = None
+        self.on_end = ExitStack()
 
     def header(self, name: bytes) -> str | None:
         """The value of a request header (lower-case name), if it was sent."""
@@ -81,6 +86,8 @@ class Exchange:
 
     async def respond_error(self, error: OctavoError) -> None:
         """Send an error in the envelope, with its status."""
+        if isinstance(error, UnavailableError):
+            self._scope["octavo.refused"] = error.reason  # for the log
         await self.respond(error_body(error), status=error.status, headers=error_headers(error))
 
     async def run(self, work: Coroutine[Any, Any, None]) -> None:

@@ -96,6 +96,14 @@ class _ServerCollector(Collector):
             "prefix_cache_queries", "Tokens looked up in the prefix cache.", metrics.engine.prefix_cache_queries
         )
         yield self._counter("prefix_cache_hits", "Tokens found in the prefix cache.", metrics.engine.prefix_cache_hits)
+        rejections = CounterMetricFamily(
+            self._prefix + "admission_rejections",
+            "Requests refused because the queue was full, by the option that limits it.",
+            labels=("model_name", "reason"),
+        )
+        for reason, count in metrics.rejections.items():
+            rejections.add_metric((metrics.model_name, reason), count)
+        yield rejections
 
     def _http(self) -> Iterator[Metric]:
         requests = CounterMetricFamily("http_requests", "HTTP requests answered.", labels=("handler", "method", "status"))

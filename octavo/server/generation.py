@@ -12,6 +12,7 @@ from typing import Protocol, TypeVar
 from octavo.engine.request import Request, RequestDelta, TokenLogprobs
 from octavo.errors import EngineError, OctavoError
 from octavo.parsing.pipeline import OutputPipeline, Piece
+from octavo.server.admission import Visit
 from octavo.server.metrics import Metrics, SequenceEnd, SequenceTimes
 from octavo.text.tokenizer import Tokenizer
 
@@ -66,17 +67,22 @@ class Transcript:
 
 
 class Generation:
-    """Runs the sequences of one HTTP request and counts them. `prompts` all have the same `n`."""
+    """Runs the sequences of one HTTP request and counts them, in the metrics and in its visit. `prompts` all have the same
+    `n`. QueueFullError when there are too many prompt tokens in the server already."""
 
-    def __init__(self, engine: Engine, metrics: Metrics, tokenizer: Tokenizer | None, prompts: Sequence[Prompt]) -> None:
+    def __init__(
+        self, engine: Engine, metrics: Metrics, tokenizer: Tokenizer | None, prompts: Sequence[Prompt], visit: Visit
+    ) -> None:
         self._engine = engine
         self._metrics = metrics
+        self._visit = visit
         self.prompts = prompts
         self.choices: list[Choice] = []
         for prompt in prompts:
             for _ in range(prompt.request.params.n):
                 pipeline = OutputPipeline(tokenizer, prompt.request.params, prompt.request.prompt_token_ids)
                 self.choices.append(Choice(len(self.choices), prompt, pipeline, SequenceTimes(prompt.request.arrival_time)))
+        visit.add_prompts(self.num_prompt_tokens)
 
     @property
     def num_prompt_tokens(self) -> int:
@@ -152,6 +158,7 @@ class Generation:
                 prompt.is_prefilled = True
                 prompt.logprobs, prompt.num_cached_tokens = delta.prompt_logprobs, delta.num_cached_tokens
                 self._metrics.on_prefill(len(prompt.request.prompt_token_ids), delta.num_cached_tokens)
+                self._visit.prompt_computed(len(prompt.request.prompt_token_ids))
         if delta.token_ids:
             choice.num_tokens += len(delta.token_ids)
             self._metrics.on_tokens(choice.times, len(delta.token_ids), time.time())
@@ -165,6 +172,7 @@ class Generation:
 
     def _end(self, choice: Choice, reason: str) -> None:
         choice.finish_reason = reason
+        self._visit.sequence_ended()
         request = choice.prompt.request
         end = SequenceEnd(
             reason=reason,

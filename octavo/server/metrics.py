@@ -12,7 +12,7 @@ them but in `http_requests_total`.
 from __future__ import annotations
 
 import bisect
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from octavo.engine.request import EngineStats
@@ -90,6 +90,7 @@ class Metrics:
     prompt_tokens: int = 0
     prompt_tokens_cached: int = 0
     generation_tokens: int = 0
+    rejections: Mapping[str, int] = field(default_factory=dict)  # refused because the queue was full, by option
     engine: EngineStats = field(default_factory=EngineStats)
     block_size: int = 16
     histograms: dict[str, Histogram] = field(default_factory=dict)

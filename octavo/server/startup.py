@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import resource
 import socket
 import sys
 import threading
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
     from octavo.engine.intake import Intake
 
 BACKLOG = 2048
+MIN_OPEN_FILES = 64  # the server has some 30 before its first connection
+_ENOUGH_OPEN_FILES = 1 << 16
 _BAR_WIDTH = 30
 
 logger = logging.getLogger(__name__)
@@ -28,6 +31,18 @@ logger = logging.getLogger(__name__)
 def configure_logging() -> None:
     """Log to stderr, unless whoever embeds the server has set logging up."""
     logging.basicConfig(level=logging.INFO, stream=sys.stderr, format="%(levelname)s %(asctime)s [server] %(message)s")
+
+
+def allow_open_files() -> None:
+    """Every connection is an open file: have as many as the system lets this process have. StartupError for too few."""
+    limit, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = _ENOUGH_OPEN_FILES if most == resource.RLIM_INFINITY else min(most, _ENOUGH_OPEN_FILES)
+    if limit != resource.RLIM_INFINITY and limit < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, most))
+        limit = wanted
+    if limit != resource.RLIM_INFINITY and limit < MIN_OPEN_FILES:
+        text = f"only {limit} files may be open at once; raise the limit (ulimit -n) to {MIN_OPEN_FILES} or more"
+        raise StartupError(text + ": each connection is one")
 
 
 def bind(host: str, port: int) -> socket.socket:

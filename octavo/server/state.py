@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING, TypeVar
 
 from octavo.config import EngineConfig
 from octavo.engine.request import EngineStatus
-from octavo.errors import EngineDeadError, NotFoundError, UnavailableError
-from octavo.server.errors import ShuttingDownError
+from octavo.errors import EngineDeadError, NotFoundError
+from octavo.server.admission import Admission, Visit
+from octavo.server.deadline import set_deadline
+from octavo.server.errors import LoadingError, ShuttingDownError
 from octavo.server.exchange import Exchange
 from octavo.server.metrics import Metrics
 
@@ -54,6 +56,18 @@ class ServerState:
     on_first_answer: Callable[[], None] | None = None  # called once, when the first request has been answered
     _serial: Iterator[int] = field(default_factory=itertools.count)
 
+    def __post_init__(self) -> None:
+        self.admission = Admission(self.config)
+        self.metrics.rejections = self.admission.rejections
+
+    def let_in(self, exchange: Exchange, num_sequences: int, timeout: float | None) -> Visit:
+        """A request of so many sequences is good so far: let it in, for as long as its client will wait. QueueFullError,
+        and ValidationError for a time that is none."""
+        set_deadline(exchange, timeout)
+        visit = self.admission.visit(num_sequences)
+        exchange.on_end.callback(visit.leave)
+        return visit
+
     def engine_id(self, response_id: str) -> str:
         """The id under which the engine knows a request: no two are equal, whatever ids clients choose."""
         return f"{response_id}-{next(self._serial)}"
@@ -78,7 +92,7 @@ class ServerState:
             raise EngineDeadError(status.message or "The engine has died.")
         if self.client is None or self.model is None or not status.is_ready:
             text = f"The model is loading ({status.phase}, {status.percent:.0f} %). Please try again in a moment."
-            raise UnavailableError(text)
+            raise LoadingError(text)
         return self.client, self.model
 
 

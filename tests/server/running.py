@@ -46,8 +46,18 @@ class Gate:
     def __init__(self) -> None:
         self.open = threading.Event()
         self.open.set()
+        self._steps_until_closed: int | None = None
+
+    def after(self, steps: int) -> None:
+        """Close it when so many steps more have passed."""
+        self._steps_until_closed = steps
 
     def __call__(self, plan: StepPlan) -> None:
+        if self._steps_until_closed is not None:
+            self._steps_until_closed -= 1
+            if self._steps_until_closed < 0:
+                self._steps_until_closed = None
+                self.open.clear()
         assert self.open.wait(30), "the gate was never opened again"
 
 

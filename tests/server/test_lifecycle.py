@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import signal
 import socket
+import subprocess
 import sys
 import threading
 import time
@@ -210,6 +211,34 @@ def test_a_port_in_use_is_refused_with_what_to_change() -> None:
     assert "\n" not in caught.value.message
     with pytest.raises(StartupError, match="--host"):
         bind("256.0.0.1", 0)
+
+
+def test_too_few_open_files_are_one_line() -> None:
+    command = ["sh", "-c", 'ulimit -n 40; exec "$@"', "sh", sys.executable, "-m", "octavo", "serve", "--port", "0"]
+    process = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert process.returncode == 1
+    assert process.stderr.splitlines() == [
+        "octavo: error: only 40 files may be open at once; raise the limit (ulimit -n) to 64 or more: each connection is one"
+    ]
+
+
+def test_as_many_files_as_the_system_allows() -> None:
+    code = "import resource as r; from octavo.server.startup import allow_open_files as allow\n"
+    code += "allow(); print(r.getrlimit(r.RLIMIT_NOFILE)[0])"
+    command = ["sh", "-c", 'ulimit -Sn 30; ulimit -Hn 300; exec "$@"', "sh", sys.executable, "-c", code]
+    assert subprocess.run(command, capture_output=True, text=True, check=True).stdout == "300\n"
+
+
+def test_requests_that_come_while_the_model_loads_fill_no_log(tmp_path: Path, smollm2: Path) -> None:
+    with launched(tmp_path, smollm2, Script(start_seconds=1.0)) as server:
+        server.wait_for_log("process start")
+        answers = [server.http.post(TEXT, json=body(2)) for _ in range(15)]
+        assert [answer.status_code for answer in answers] == [503] * 15
+        server.wait_for_log("  ready ")
+        assert server.http.post(TEXT, json=body(2)).status_code == 200
+        server.wait_for_log(f"POST {TEXT} 200")
+        lines = [line.split("] ")[1] for line in server.log if f"POST {TEXT} 503" in line]
+        assert lines == [f"POST {TEXT} 503 (loading); refused so: {count}\n" for count in (1, 10)]
 
 
 class Terminal(io.StringIO):

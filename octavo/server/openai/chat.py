@@ -139,6 +139,7 @@ async def create_chat_completion(
         max_tokens=getattr(body, name),
         logprobs=(body.top_logprobs or 0) if body.logprobs else None,
     )
+    visit = server.let_in(exchange, params.n, body.timeout)
     text = await render(model, exchange, body)
     id = schema.response_id("chatcmpl", exchange.header(b"x-request-id"), body)
     request = await offload(
@@ -153,7 +154,7 @@ async def create_chat_completion(
             priority=body.priority,
         ),
     )
-    generation = Generation(client, server.metrics, model.intake.tokenizer, [Prompt(request, text)])
+    generation = Generation(client, server.metrics, model.intake.tokenizer, [Prompt(request, text)], visit)
     names = TokenNames(model.intake.tokenizer, bool(body.return_tokens_as_token_ids))
     answer = _Answer(id, int(time.time()), model.names[0], body, generation, names, _continued_text(body))
     return answer.stream() if body.stream else answer.whole(await generation.collect())

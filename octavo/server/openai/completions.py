@@ -115,6 +115,7 @@ async def create_completion(
     model.check_name(body.model)
     prompts = parse_prompts(body.prompt)
     params = _check(body, model, len(prompts))
+    visit = server.let_in(exchange, params.n * len(prompts), body.timeout)
     id = schema.response_id("cmpl", exchange.header(b"x-request-id"), body)
 
     def work() -> list[Prompt]:
@@ -129,7 +130,7 @@ async def create_completion(
         return result
 
     prepared = await offload(sum(len(prompt) for prompt in prompts), work)
-    generation = Generation(client, server.metrics, model.intake.tokenizer, prepared)
+    generation = Generation(client, server.metrics, model.intake.tokenizer, prepared, visit)
     names = TokenNames(model.intake.tokenizer, bool(body.return_tokens_as_token_ids))
     answer = _Answer(id, int(time.time()), model, body, generation, names)
     return answer.stream() if body.stream else answer.whole(await generation.collect())

@@ -81,6 +81,7 @@ class GenerationFields(msgspec.Struct, kw_only=True):
     response_format: ResponseFormat | None = None
     structured_outputs: Any = None
     priority: int = 0
+    timeout: float | None = None
     request_id: str | None = None
     session_id: str | None = None
     return_tokens_as_token_ids: bool | None = None
