@@ -32,7 +32,13 @@ class EngineConfig:
         choices=("auto", "bfloat16", "float16", "float32"),
         aliases={"half": "float16", "float": "float32"},
     )
-    max_model_len: int | None = option(None, "Longest prompt + output, in tokens", group="model", minimum=1)
+    max_model_len: int | None = option(
+        None,
+        "Longest prompt + output, in tokens (default: the model's own; auto: what fits into memory)",
+        group="model",
+        minimum=1,
+        words={"auto": -1},
+    )
     generation_config: str = option(
         "auto", "Sampling defaults: auto (the model's), vllm (neutral) or a directory", group="model"
     )

@@ -17,7 +17,7 @@ from octavo.errors import RequestError, ValidationError
 from octavo.offline.progress import ProgressBar
 from octavo.offline.prompts import Prompt, PromptType, per_prompt, priorities, read_conversations, read_prompts
 from octavo.offline.session import Job, Session
-from octavo.options.configure import from_keywords
+from octavo.options.configure import from_keywords, named_as_keywords
 from octavo.outputs import CompletionOutput, RequestOutput
 from octavo.sampling.params import SamplingParams
 from octavo.text.tokenizer import Tokenizer
@@ -41,10 +41,11 @@ class LLM:
     def __init__(self, model: str | None = None, **options: Any) -> None:
         """Load the model (by default SmolLM2-135M-Instruct). `options` are the fields of `EngineConfig`.
 
-        Raises ConfigError for an option that is unknown, unsupported or out of range, and LoadError when the model cannot be
-        read.
+        Raises ConfigError for an option that is unknown, unsupported or out of range, or asks for more memory than there is,
+        and LoadError when the model cannot be read.
         """
-        self._start(from_keywords({"model": model, **options}))
+        with named_as_keywords():
+            self._start(from_keywords({"model": model, **options}))
 
     @classmethod
     def from_config(cls, config: EngineConfig) -> LLM:
@@ -57,7 +58,9 @@ class LLM:
         self.config = config
         path = resolve_model(self.config, lambda percent: logger.info("downloading: %.0f %%", percent))
         intake = open_intake(self.config, path)
-        self._session = Session(intake, InProcessClient(build_engine(self.config, _StartLog(self.config))))
+        engine = build_engine(self.config, _StartLog(self.config))
+        intake.max_model_len = engine.max_model_len
+        self._session = Session(intake, InProcessClient(engine))
 
     def generate(
         self,

@@ -49,7 +49,7 @@ MAY_IMPORT = {
     "offline": {"engine", "parsing", "text"},
     "llm": {"engine", "offline", "options", "text", "weights"},
     "server": {"engine", "parsing", "text", "weights"},
-    "cli": {"llm", "options", "server"},
+    "cli": {"engine", "llm", "options", "server", "weights"},
     "entrypoints": {"cli"},
     "__main__": {"cli"},
 }

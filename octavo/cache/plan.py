@@ -1,4 +1,7 @@
-"""The arithmetic of memory, before any of it is used: weights, activations, and how many KV blocks are left for."""
+"""The arithmetic of memory, before any of it is used: weights, activations, and how many KV blocks are left for.
+
+What the weights and a block take is not reckoned here: the backend says it (`octavo.models.sizes`).
+"""
 
 from __future__ import annotations
 
@@ -13,8 +16,8 @@ if TYPE_CHECKING:
     from octavo.models.config import ModelConfig
 
 GIB = 1 << 30
+AUTO = -1  # max_model_len: the longest that fits
 DEFAULT_BATCHED_TOKENS = 2048
-_LOGITS_COPIES = 3  # the model's, edited, and sorted or as probabilities
 
 
 @dataclass(frozen=True)
@@ -27,14 +30,21 @@ class Limits:
 
 
 @dataclass(frozen=True)
+class Sizes:
+    """Bytes that the backend needs for a model."""
+
+    weights: int
+    block: int  # of KV cache, all layers
+    activations: int  # at most, in any step
+
+
+@dataclass(frozen=True)
 class MemoryPlan:
     """What goes where, in bytes."""
 
     usable: int  # of the machine or its cgroup
     budget: int  # what memory_utilization allows of it
-    weights: int
-    activations: int
-    bytes_per_token: int  # of KV cache, all layers
+    sizes: Sizes
     block_size: int
     num_blocks: int
     limits: Limits
@@ -47,131 +57,121 @@ class MemoryPlan:
     @property
     def kv_cache(self) -> int:
         """Bytes of the whole KV cache, which are reserved, and touched only as blocks are written."""
-        return self.num_tokens * self.bytes_per_token
+        return self.num_blocks * self.sizes.block
 
     @property
-    def num_full_requests(self) -> float:
-        """How many requests of max_model_len fit at once."""
-        return self.num_tokens / self.limits.max_model_len
+    def fixed(self) -> int:
+        """Bytes that are taken whatever the size of the cache."""
+        return self.sizes.weights + self.sizes.activations
+
+    def requests_of(self, length: int) -> float:
+        """How many requests of so many tokens the cache holds at once."""
+        return self.num_blocks / self.blocks_for(length)
+
+    def blocks_for(self, length: int) -> int:
+        """Blocks of a request of so many tokens."""
+        return math.ceil(length / self.block_size)
 
 
 def resolve_limits(config: EngineConfig, model: ModelConfig) -> Limits:
-    """ConfigError for a max_model_len that the model does not reach."""
-    longest = model.max_position_embeddings
-    max_model_len = config.max_model_len or longest
-    if max_model_len > longest:
+    """ConfigError for a max_model_len that the model does not reach. For `auto` it is the longest that could be, which the
+    plan may shorten."""
+    longest, wanted = model.max_position_embeddings, config.max_model_len
+    if wanted is not None and wanted > longest:
         raise ConfigError(
-            f"--max-model-len {max_model_len} is more than the model's {longest} positions (max_position_embeddings); "
-            f"{longest} or less works"
+            f"--max-model-len {wanted} is more than the model's {longest} positions (max_position_embeddings); "
+            f"{longest} or less works",
+            parameter="max_model_len",
         )
+    batched = config.max_num_batched_tokens
+    max_model_len = longest if wanted in (None, AUTO) else wanted
+    if wanted == AUTO and batched is not None and not config.enable_chunked_prefill:
+        max_model_len = min(longest, batched)  # a prompt must fit into a step
     default = DEFAULT_BATCHED_TOKENS if config.enable_chunked_prefill else max(DEFAULT_BATCHED_TOKENS, max_model_len)
-    return Limits(max_model_len, config.max_num_seqs, config.max_num_batched_tokens or default)
+    return Limits(max_model_len, config.max_num_seqs, batched or default)
 
 
-def kv_bytes_per_token(model: ModelConfig, itemsize: int) -> int:
-    """Bytes of keys and values of one token in all layers."""
-    return 2 * model.num_layers * model.num_kv_heads * model.head_dim * itemsize
-
-
-def activation_bytes(model: ModelConfig, limits: Limits) -> int:
-    """An upper estimate of what a step needs beside weights and cache; activations and logits are float32."""
-    heads = 2 * model.num_heads + 2 * model.num_kv_heads  # q, k, v and the attention's output
-    per_token = 4 * model.hidden_size + heads * model.head_dim + 3 * model.intermediate_size
-    logits = limits.max_num_seqs * model.vocab_size * _LOGITS_COPIES
-    return 4 * (limits.max_num_batched_tokens * per_token + logits)
-
-
-def plan_memory(config: EngineConfig, model: ModelConfig, *, weights: int, itemsize: int, usable: int) -> MemoryPlan:
-    """Divide `usable` bytes. `itemsize` is that of the KV cache's dtype, `weights` their bytes as they will be in memory.
-
-    ConfigError, with the numbers and the values that would work, if nothing is left for the cache, if more is asked for
-    than there is, or if a request of max_model_len would not fit.
-    """
-    limits = resolve_limits(config, model)
-    plan = MemoryPlan(
-        usable=usable,
-        budget=int(usable * config.memory_utilization),
-        weights=weights,
-        activations=activation_bytes(model, limits),
-        bytes_per_token=kv_bytes_per_token(model, itemsize),
-        block_size=config.block_size,
-        num_blocks=0,
-        limits=limits,
-    )
+def plan_memory(config: EngineConfig, limits: Limits, sizes: Sizes, usable: int) -> MemoryPlan:
+    """Divide `usable` bytes. ConfigError, with the numbers and the values that would work, if nothing is left for the
+    cache, if more is asked for than there is, or if a request of max_model_len would not fit (`auto` is shortened)."""
+    budget = int(usable * config.memory_utilization)
+    plan = MemoryPlan(usable, budget, sizes, config.block_size, 0, limits)
     plan = replace(plan, num_blocks=_num_blocks(config, plan))
+    if config.max_model_len == AUTO and 0 < plan.num_tokens < limits.max_model_len:
+        return replace(plan, limits=replace(limits, max_model_len=plan.num_tokens))
     _check_longest_request_fits(config, plan)
     return plan
 
 
 def _num_blocks(config: EngineConfig, plan: MemoryPlan) -> int:
-    bytes_per_block = plan.bytes_per_token * plan.block_size
+    block = plan.sizes.block
     if config.num_gpu_blocks_override is not None:
         wanted, flag = config.num_gpu_blocks_override, "--num-gpu-blocks-override"
-        _check_affordable(plan, wanted * bytes_per_block, f"{flag} {wanted}", bytes_per_block, flag)
+        _check_affordable(plan, wanted * block, f"{flag} {wanted}", block, flag)
         return wanted
     if config.kv_cache_memory_bytes is not None:
         size, flag = config.kv_cache_memory_bytes, "--kv-cache-memory-bytes"
         _check_affordable(plan, size, f"{flag} {size}", 1, flag)
-        return size // bytes_per_block
-    left = plan.budget - plan.weights - plan.activations
-    if left < bytes_per_block:
+        return size // block
+    left = plan.budget - plan.fixed
+    if left < block:
         raise ConfigError(_nothing_left(config, plan))
-    most = plan.limits.max_num_seqs * math.ceil(plan.limits.max_model_len / plan.block_size)  # more could never be used
-    return min(left // bytes_per_block, most)
+    most = plan.limits.max_num_seqs * plan.blocks_for(plan.limits.max_model_len)  # more could never be used
+    return min(left // block, most)
 
 
 def _check_affordable(plan: MemoryPlan, size: int, wanted: str, unit: int, flag: str) -> None:
-    left = plan.usable - plan.weights - plan.activations
+    left = plan.usable - plan.fixed
     if size <= left:
         return
     advice = f"{flag} {left // unit} or less works" if left >= unit else "there is no room for any"
     raise ConfigError(
-        f"{wanted} asks for {_gib(size)} of KV cache, but of {_gib(plan.usable)} usable memory weights "
-        f"({_gib(plan.weights)}) and activations ({_gib(plan.activations)}) leave {_gib(max(0, left))}: {advice}"
+        f"{wanted} asks for {in_words(size)} of KV cache, but of {in_words(plan.usable)} usable memory weights "
+        f"({in_words(plan.sizes.weights)}) and activations ({in_words(plan.sizes.activations)}) leave "
+        f"{in_words(max(0, left))}: {advice}"
     )
 
 
 def _nothing_left(config: EngineConfig, plan: MemoryPlan) -> str:
-    advice = (
-        f"Increase --memory-utilization to {share}"
-        if (share := _share_for_longest(plan)) is not None
-        else "Free memory, take a smaller model"
-    )
+    share = _share_for(plan, plan.limits.max_model_len if config.max_model_len != AUTO else plan.block_size)
+    advice = f"Increase --memory-utilization to {share}" if share is not None else "Free memory, take a smaller model"
     return (
         f"No available memory for the cache blocks: --memory-utilization {config.memory_utilization} of "
-        f"{_gib(plan.usable)} is {_gib(plan.budget)}, and weights take {_gib(plan.weights)}, activations "
-        f"{_gib(plan.activations)}. {advice}, or decrease --max-num-batched-tokens or --max-num-seqs."
+        f"{in_words(plan.usable)} is {in_words(plan.budget)}, and weights take {in_words(plan.sizes.weights)}, activations "
+        f"{in_words(plan.sizes.activations)}. {advice}, or decrease --max-num-batched-tokens or --max-num-seqs."
     )
 
 
 def _check_longest_request_fits(config: EngineConfig, plan: MemoryPlan) -> None:
+    """The first two sentences are vLLM's, for those who look for them."""
     longest = plan.limits.max_model_len
     if plan.num_tokens >= longest:
         return
-    ways = [f"decrease --max-model-len to {plan.num_tokens}"] if plan.num_tokens > 1 else []
+    needed = plan.blocks_for(longest) * plan.sizes.block
+    ways = [f"--max-model-len {plan.num_tokens}"] if plan.num_tokens else []
     if config.num_gpu_blocks_override is not None:
-        ways.append(f"increase --num-gpu-blocks-override to {math.ceil(longest / plan.block_size)}")
+        ways.append(f"--num-gpu-blocks-override {plan.blocks_for(longest)}")
     elif config.kv_cache_memory_bytes is not None:
-        ways.append(f"increase --kv-cache-memory-bytes to {_longest_request(plan)}")
-    elif (share := _share_for_longest(plan)) is not None:
-        ways.append(f"increase --memory-utilization to {share}")
+        ways.append(f"--kv-cache-memory-bytes {needed}")
+    elif (share := _share_for(plan, longest)) is not None:
+        ways.append(f"--gpu-memory-utilization {share}")
     raise ConfigError(
         f"The model's max seq len ({longest}) is larger than the maximum number of tokens that can be stored in KV cache "
-        f"({plan.num_tokens}): a request of that length needs {_gib(_longest_request(plan))}, and the cache has "
-        f"{_gib(plan.kv_cache)}. Try to {' or '.join(ways)}."
+        f"({plan.num_tokens}). Try increasing gpu_memory_utilization or decreasing max_model_len. A request of {longest} "
+        f"tokens needs {in_words(needed)}, and the cache has {in_words(plan.kv_cache)}; what works: {' or '.join(ways)}.",
+        parameter="max_model_len",
     )
 
 
-def _longest_request(plan: MemoryPlan) -> int:
-    """Bytes of KV cache of a request of max_model_len."""
-    return math.ceil(plan.limits.max_model_len / plan.block_size) * plan.block_size * plan.bytes_per_token
-
-
-def _share_for_longest(plan: MemoryPlan) -> str | None:
-    """The memory_utilization, rounded up to what can be typed, with which the longest request fits; None if none does."""
-    share = math.ceil(100 * (plan.weights + plan.activations + _longest_request(plan)) / plan.usable)
+def _share_for(plan: MemoryPlan, length: int) -> str | None:
+    """The memory_utilization, rounded up to what can be typed, with which a request of so many tokens fits; None if none
+    does."""
+    share = math.ceil(100 * (plan.fixed + plan.blocks_for(length) * plan.sizes.block) / max(1, plan.usable))
     return f"{share / 100:.2f}" if share <= 100 else None
 
 
-def _gib(size: int) -> str:
-    return f"{size / GIB:.2f} GiB" if size >= GIB / 10 else f"{size / (1 << 20):.1f} MiB"
+def in_words(size: int) -> str:
+    """Bytes as people read them."""
+    if size >= GIB / 10:
+        return f"{size / GIB:.2f} GiB"
+    return f"{size / (1 << 20):.1f} MiB" if size >= 100_000 else f"{size:,} bytes"

@@ -88,6 +88,7 @@ class EngineStatus(msgspec.Struct, frozen=True):
     message: str = ""  # with dead: the one-line reason
     seconds: dict[str, float] = {}  # finished phases
     table: dict[str, str] = {}  # the start-up table's rows, with ready
+    max_model_len: int | None = None  # with ready: what memory allows, where the option says auto
 
     @property
     def is_ready(self) -> bool:

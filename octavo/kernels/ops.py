@@ -56,8 +56,8 @@ class Ops(Protocol):
         """Pack [out_i, in] weights of one dtype (float32, bfloat16 or float16), stacked along `out` (QKV and gate/up
         become one product). `biases`: one [out_i] per part."""
 
-    def weight_itemsize(self, dtype: np.dtype[Any]) -> int:
-        """Bytes that an element of a `linear_weight` of this dtype takes in memory."""
+    def weight_bytes(self, outputs: int, inputs: int, dtype: np.dtype[Any]) -> int:
+        """Bytes that a `linear_weight` of this shape and dtype takes in memory, padding included, biases not."""
 
     def vector_weight(self, weight: NDArray[Any]) -> Array:
         """A norm's weight as float32 [h]."""

@@ -9,7 +9,8 @@ import difflib
 import json
 import logging
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
@@ -23,6 +24,7 @@ logger = logging.getLogger(__name__)
 
 _MULTIPLES = {"k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40, "": 1}
 _NUMBER = re.compile(r"([+-]?[0-9]{1,20}(?:\.[0-9]{1,12})?)([kmgtKMGT]?)")
+_FLAG = re.compile(r"(--[a-z][a-z-]*[a-z])( (?=[0-9]))?")  # and a number after it
 _TRUTH = {"true": True, "false": False}
 
 
@@ -80,6 +82,24 @@ def from_keywords(keywords: Mapping[str, Any]) -> EngineConfig:
     return configure(given)
 
 
+@contextmanager
+def named_as_keywords() -> Iterator[None]:
+    """In messages of the ConfigErrors that leave it, options are written as keywords of `LLM(...)` in place of flags, as
+    `max_model_len=4096`."""
+    try:
+        yield
+    except ConfigError as error:
+        raise ConfigError(_FLAG.sub(_as_keyword, error.message), parameter=error.parameter) from None
+
+
+def _as_keyword(match: re.Match[str]) -> str:
+    name, value = plain_name(match[1]), match[2] or ""
+    if name in FIELD_NAMES:
+        return name + value.replace(" ", "=")
+    negated = name.removeprefix("no_")
+    return f"{negated}=False{value}" if negated in FIELD_NAMES else match[0]
+
+
 def parse_value(option: Option, value: Any, spelling: str) -> Any:
     """Text (of a flag, or quoted in YAML) to the option's type; values that have it already stay as they are."""
     if option.many:
@@ -88,10 +108,12 @@ def parse_value(option: Option, value: Any, spelling: str) -> Any:
         return _whole(value) if option.type is int else value
     if option.optional and value.lower() in ("none", "null"):
         return None
+    if value.lower() in option.metadata["words"]:
+        return option.metadata["words"][value.lower()]
     try:
         return _from_text(option.type, value)
     except (ValueError, KeyError):
-        hint = _hint(option, value)
+        hint = _hint(option)
         raise ConfigError(f"{spelling} takes {TYPE_NAMES[option.type]}, got {value}{hint}", parameter=option.name) from None
 
 
@@ -145,7 +167,5 @@ def _whole(value: Any) -> Any:
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
-def _hint(option: Option, value: str) -> str:
-    if option.name == "max_model_len" and value.lower() == "auto":
-        return "; choosing the longest that fits is not supported yet: leave it out for the model's own length"
+def _hint(option: Option) -> str:
     return "; for instance 2048, 2k (2000) or 2K (2048)" if option.type is int else ""

@@ -30,14 +30,16 @@ def option(
     above: float | None = None,
     maximum: float | None = None,
     multiple_of: int | None = None,
+    words: Mapping[str, int] | None = None,
 ) -> Any:
     """A dataclass field with all that its flag, its check and its row in the docs need.
 
     `flags` are further spellings beside `--field-name`, `aliases` further spellings of choices. Numbers lie in
-    [minimum, maximum], or in (above, maximum].
+    [minimum, maximum], or in (above, maximum], or are what one of the `words` stands for.
     """
     limits = {"minimum": minimum, "above": above, "maximum": maximum, "multiple_of": multiple_of}
-    metadata = {"help": help, "group": group, "flags": flags, "choices": choices, "aliases": aliases or {}, **limits}
+    spellings = {"flags": flags, "choices": choices, "aliases": {**(aliases or {}), **(words or {})}, "words": words or {}}
+    metadata = {"help": help, "group": group, **spellings, **limits}
     return field(default=default, metadata=metadata)
 
 
@@ -92,7 +94,8 @@ class Option:
         if at_least is None:
             return ""
         multiple_of = self.metadata["multiple_of"]
-        return f"at least {at_least}" if multiple_of is None else f"a multiple of {multiple_of}"
+        words = "".join(f", or {word} ({value})" for word, value in self.metadata["words"].items())
+        return (f"at least {at_least}" if multiple_of is None else f"a multiple of {multiple_of}") + words
 
     def error(self, what: str) -> ConfigError:
         """`--flag` and what is wrong with its value, to be raised."""
@@ -125,7 +128,7 @@ class Option:
 
     def _in_range(self, value: Any) -> bool:
         limits = self.metadata
-        return (
+        return value in limits["words"].values() or (
             (limits["minimum"] is None or value >= limits["minimum"])
             and (limits["above"] is None or value > limits["above"])
             and (limits["maximum"] is None or value <= limits["maximum"])

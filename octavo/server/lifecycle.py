@@ -103,6 +103,7 @@ class _Lifecycle:
     async def _start(self, client: AsyncClient, listener: socket.socket) -> None:
         self._progress.show(client.status)
         path, intake, status = await self._both_halves(client)
+        intake.max_model_len = status.max_model_len or intake.max_model_len
         names = self._config.served_model_name or (self._config.model or DEFAULT_MODEL,)
         self._state.metrics.open(names[0], intake.max_model_len)
         self._state.model = Model(names, str(path), intake, int(time.time()), self._config.trust_request_chat_template)

@@ -107,7 +107,7 @@ class Weights:
         if found != tuple(shape):
             path, wanted = ledger.checkpoint.path, list(shape)
             raise LoadError(f"{path}: tensor {stored} has shape {list(found)}, but the configuration needs {wanted}")
-        tensor = ledger.checkpoint.read(stored, self.dtype, ledger.ops)
+        tensor = self._read(stored)
         ledger.settle(stored)
         return tensor
 
@@ -144,9 +144,23 @@ class Weights:
         full = self._prefix + name
         return self._ledger.aliases.get(full, full)
 
+    def _read(self, stored: str) -> NDArray[Any]:
+        ledger = self._ledger
+        return ledger.checkpoint.read(stored, self.dtype, ledger.ops)
+
     def _is_equal(self, name: str, other: str) -> bool:
         ledger = self._ledger
         if ledger.shapes[name] != ledger.shapes[other]:
             return False
-        first, second = (ledger.checkpoint.read(each, self.dtype, ledger.ops) for each in (name, other))
+        first, second = self._read(name), self._read(other)
         return bool(np.array_equal(first.view(np.uint8), second.view(np.uint8)))
+
+
+class WeightShapes(Weights):
+    """The same tensors by name, shape and dtype, without content: nothing is read, and they take no memory."""
+
+    def _read(self, stored: str) -> NDArray[Any]:
+        return np.broadcast_to(np.zeros((), self.dtype), self._ledger.shapes[stored])
+
+    def _is_equal(self, name: str, other: str) -> bool:
+        return True  # nobody knows yet

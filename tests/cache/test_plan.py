@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from octavo.cache.plan import GIB, MemoryPlan, activation_bytes, kv_bytes_per_token, plan_memory, resolve_limits
+from octavo.cache.plan import GIB, MemoryPlan, Sizes, in_words, plan_memory, resolve_limits
 from octavo.config import EngineConfig
 from octavo.errors import ConfigError
 from octavo.models.config import ModelConfig
@@ -29,21 +29,22 @@ MODEL = ModelConfig(
     rope={"rope_theta": 10000.0, "rope_type": "default"},
 )
 PER_TOKEN = 2 * 4 * 2 * 8 * 2  # K and V, layers, KV heads, head size, bytes of bfloat16
+MIB = 1 << 20
 
 
-def plan(usable: int = GIB, weights: int = 1 << 20, **options: object) -> MemoryPlan:
-    return plan_memory(EngineConfig(**options), MODEL, weights=weights, itemsize=2, usable=usable)
+def plan(usable: int = GIB, weights: int = MIB, activations: int = 2 * MIB, **options: object) -> MemoryPlan:
+    config = EngineConfig(**options)
+    sizes = Sizes(weights, config.block_size * PER_TOKEN, activations)
+    return plan_memory(config, resolve_limits(config, MODEL), sizes, usable)
 
 
 def test_what_is_left_becomes_blocks() -> None:
-    result = plan(usable=10 << 20, max_num_batched_tokens=512)
-    per_token = 4 * 64 + (2 * 8 + 2 * 2) * 8 + 3 * 128
-    activations = 4 * (512 * per_token + 3 * 256 * 1000)
-    assert kv_bytes_per_token(MODEL, 2) == result.bytes_per_token == PER_TOKEN
-    assert activation_bytes(MODEL, result.limits) == result.activations == activations
-    assert result.num_blocks == (int(0.9 * (10 << 20)) - (1 << 20) - activations) // (16 * PER_TOKEN)
-    assert result.num_full_requests == result.num_blocks * 16 / 1024
+    result = plan(usable=10 * MIB)
+    assert result.num_blocks == (9 * MIB - 3 * MIB) // (16 * PER_TOKEN)
     assert result.kv_cache == result.num_blocks * 16 * PER_TOKEN
+    assert result.num_tokens == result.num_blocks * 16
+    assert result.requests_of(1024) == result.num_blocks / 64
+    assert result.requests_of(1000) == result.num_blocks / 63
 
 
 def test_no_more_blocks_than_all_sequences_together_can_use() -> None:
@@ -70,52 +71,69 @@ def test_a_context_beyond_the_model_is_refused() -> None:
         plan(max_model_len=1025)
 
 
+@given(st.integers(1, 100), st.sampled_from([16, 32, 48]))
+def test_auto_takes_the_longest_that_fits(num_blocks: int, block_size: int) -> None:
+    auto = plan(max_model_len=-1, num_gpu_blocks_override=num_blocks, block_size=block_size)
+    longest = auto.limits.max_model_len
+    assert longest == min(1024, num_blocks * block_size)
+    assert plan(max_model_len=longest, num_gpu_blocks_override=num_blocks, block_size=block_size).num_blocks == num_blocks
+    if longest < 1024:
+        with pytest.raises(ConfigError, match=f"max seq len \\({longest + 1}\\)"):
+            plan(max_model_len=longest + 1, num_gpu_blocks_override=num_blocks, block_size=block_size)
+
+
+def test_auto_stays_within_a_step_where_prompts_are_not_cut() -> None:
+    whole = {"max_model_len": -1, "enable_chunked_prefill": False}
+    assert plan(max_num_batched_tokens=300, **whole).limits.max_model_len == 300
+    assert plan(**whole).limits.max_model_len == 1024
+    assert plan(max_model_len=-1, max_num_batched_tokens=300).limits.max_model_len == 1024
+
+
+def test_auto_needs_one_block() -> None:
+    with pytest.raises(ConfigError, match="No available memory for the cache blocks"):
+        plan(usable=3 * MIB, max_model_len=-1)
+    with pytest.raises(ConfigError, match="what works: --kv-cache-memory-bytes"):
+        plan(kv_cache_memory_bytes=10, max_model_len=-1)
+
+
 def test_too_small_a_cache_for_one_request_names_both_numbers_and_what_works() -> None:
     with pytest.raises(ConfigError) as caught:
         plan(num_gpu_blocks_override=20)
     assert caught.value.message == (
-        "The model's max seq len (1024) is larger than the maximum number of tokens that can be stored in KV cache (320): a "
-        "request of that length needs 0.2 MiB, and the cache has 0.1 MiB. Try to decrease --max-model-len to 320 or "
-        "increase --num-gpu-blocks-override to 64."
+        "The model's max seq len (1024) is larger than the maximum number of tokens that can be stored in KV cache (320). "
+        "Try increasing gpu_memory_utilization or decreasing max_model_len. A request of 1024 tokens needs 0.2 MiB, and the "
+        "cache has 81,920 bytes; what works: --max-model-len 320 or --num-gpu-blocks-override 64."
     )
     assert plan(num_gpu_blocks_override=64).num_tokens == 1024
     assert plan(num_gpu_blocks_override=20, max_model_len=320).num_tokens == 320
-    with pytest.raises(ConfigError, match=f"increase --kv-cache-memory-bytes to {1024 * PER_TOKEN}"):
+    with pytest.raises(ConfigError, match=f"what works: --kv-cache-memory-bytes {1024 * PER_TOKEN}"):
         plan(kv_cache_memory_bytes=1000)
 
 
 ADVICE = {
-    "memory_utilization": r"[Ii]ncrease --memory-utilization to ([\d.]+)",
-    "max_model_len": r"decrease --max-model-len to (\d+)",
+    "memory_utilization": r"(?:--memory-utilization to|--gpu-memory-utilization) (\d\.\d\d)",
+    "max_model_len": r"--max-model-len (\d+)",
 }
 
 
-@given(st.integers(1, 400 << 20), st.integers(0, 300 << 20), st.sampled_from([0.05, 0.3, 0.9]))
+@given(st.integers(0, 400 * MIB), st.integers(0, 300 * MIB), st.sampled_from([0.05, 0.3, 0.9]))
 def test_the_advice_works_and_the_budget_is_kept(usable: int, weights: int, utilization: float) -> None:
-    tries: list[dict[str, object]] = [{"memory_utilization": utilization}]
-    results: list[MemoryPlan] = []
-    for options in tries:
-        try:
-            results.append(plan(usable, weights, **options))
-        except ConfigError as error:
-            advised = {name: re.search(pattern, error.message) for name, pattern in ADVICE.items()}
-            tries += [
-                {**options, name: (int if name == "max_model_len" else float)(found[1])}
-                for name, found in advised.items()
-                if found and len(tries) == 1
-            ]
-    if len(tries) == 1 and not results:
-        assert smallest_need(weights) > usable
-    else:
-        assert len(results) == len(tries[1:] or tries)  # all that was advised works
+    given: dict[str, object] = {"memory_utilization": utilization}
+    try:
+        results = [plan(usable, weights, **given)]
+    except ConfigError as error:
+        advised = {name: re.search(pattern, error.message) for name, pattern in ADVICE.items()}
+        values = {name: float(found[1]) for name, found in advised.items() if found}
+        results = [plan(usable, weights, **{**given, name: value}) for name, value in values.items()]
+    assert results or smallest_need(weights) > usable
     for result in results:
-        assert result.weights + result.activations + result.kv_cache <= result.budget
+        assert result.fixed + result.kv_cache <= result.budget
         assert result.num_tokens >= result.limits.max_model_len
 
 
 def smallest_need(weights: int) -> int:
     """Bytes that weights, activations and one longest request take."""
-    return weights + activation_bytes(MODEL, resolve_limits(EngineConfig(), MODEL)) + 1024 * PER_TOKEN
+    return weights + 2 * MIB + 1024 * PER_TOKEN
 
 
 @pytest.mark.parametrize(
@@ -131,3 +149,15 @@ def test_more_than_there_is_is_refused_with_the_most_that_works(option: dict[str
     most = re.search(pattern, caught.value.message)
     assert most is not None
     assert plan(**{name: int(most[1]) for name in option}).num_blocks > 0
+    with pytest.raises(ConfigError):
+        plan(**{name: int(most[1]) + 1 for name in option})
+
+
+def test_sizes_in_words() -> None:
+    assert [in_words(size) for size in (0, 99_999, 100_000, 50 * MIB, 24 * GIB)] == [
+        "0 bytes",
+        "99,999 bytes",
+        "0.1 MiB",
+        "50.0 MiB",
+        "24.00 GiB",
+    ]

@@ -30,6 +30,8 @@ from octavo.options.description import Option
         ("--max_model_len 1k", {"max_model_len": 1000}),
         ("--max-model_len 1K", {"max_model_len": 1024}),
         ("--max-model-len 1.5K", {"max_model_len": 1536}),
+        ("--max-model-len auto", {"max_model_len": -1}),
+        ("--max-model-len -1", {"max_model_len": "auto"}),
         ("--kv-cache-memory-bytes 4G", {"kv_cache_memory_bytes": 4 * 2**30}),
         ("--gpu-memory-utilization .5", {"memory_utilization": 0.5}),
         ("--memory_utilization 0.5", {"memory_utilization": 0.5}),
@@ -65,12 +67,8 @@ def test_accepted(line: str, expected: dict[str, Any]) -> None:
             "--max-model-len 1.3K",
             "--max-model-len takes a whole number, got 1.3K; for instance 2048, 2k (2000) or 2K (2048)",
         ),
-        (
-            "--max-model-len auto",
-            "--max-model-len takes a whole number, got auto; choosing the longest that fits is not supported yet: "
-            "leave it out for the model's own length",
-        ),
-        ("--max-model-len -1", "--max-model-len must be at least 1, got -1"),
+        ("--max-model-len -2", "--max-model-len must be at least 1, or auto (-1), got -2"),
+        ("--max-num-seqs auto", "--max-num-seqs takes a whole number, got auto; for instance 2048, 2k (2000) or 2K (2048)"),
         ("--memory-utilization lots", "--memory-utilization takes a number, got lots"),
         ("--device cuda", "--device must be one of auto, cpu, got cuda"),
         ("a b", "unrecognized arguments: b"),

@@ -61,9 +61,15 @@ def test_version(run: Run) -> None:
     ("arguments", "message"),
     [
         (["srve"], "unknown command srve; did you mean serve?"),
-        (["xyz"], "unknown command xyz; there are serve, chat, complete"),
+        (["xyz"], "unknown command xyz; there are serve, chat, complete, plan"),
         (["serve", "--prot", "1"], "unknown option --prot; did you mean --port?"),
         (["serve", "--block-size", "8"], "--block-size must be a multiple of 16, got 8"),
+        (["plan", "--memory", "lots"], "--memory takes a size such as 24GiB, got lots"),
+        (["plan", "--memory", "0"], "--memory takes a size such as 24GiB, got 0"),
+        (
+            ["plan", "--host", "x", "./m"],
+            "model './m' is neither an existing path nor a hub id such as HuggingFaceTB/SmolLM2-135M-Instruct",
+        ),
         (["chat", "--max-token", "1"], "unknown option --max-token; did you mean --max-tokens?"),
         (["chat", "--prompt", "x", "--top-p", "lots"], "--top-p takes a number, got lots"),
         (["chat", "--prompt", "x", "--url", "ftp://a"], "--url must be like http://127.0.0.1:8000, got ftp://a"),

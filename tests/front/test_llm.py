@@ -395,6 +395,38 @@ def test_close(llm: LLM, runner: ScriptedRunner) -> None:
         llm.generate("a")
 
 
-def test_bad_options_load_nothing() -> None:
-    with pytest.raises(ConfigError, match="unknown option max_length; did you mean max_model_len"):
-        LLM("no-such-model", max_length=5)
+@pytest.mark.parametrize(
+    ("keywords", "message"),
+    [
+        ({"max_length": 5}, "unknown option max_length; did you mean max_model_len?"),
+        ({"block_size": 20}, "block_size must be a multiple of 16, got 20"),
+        (
+            {"max_num_batched_tokens": 5, "max_model_len": 9, "enable_chunked_prefill": False},
+            "max_num_batched_tokens (5) must not be smaller than max_model_len (9) with enable_chunked_prefill=False",
+        ),
+    ],
+)
+def test_bad_options_load_nothing_and_are_named_as_keywords(keywords: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        LLM("no-such-model", **keywords)
+    assert str(caught.value) == message
+
+
+def test_too_long_a_context_is_refused_with_the_keywords_that_would_work(smollm2: Path) -> None:
+    with pytest.raises(ConfigError) as caught:
+        LLM(str(smollm2), num_gpu_blocks_override=20)
+    assert caught.value.message.startswith(
+        "The model's max seq len (8192) is larger than the maximum number of tokens that can be stored in KV cache (320). "
+        "Try increasing gpu_memory_utilization or decreasing max_model_len. "
+    )
+    assert caught.value.message.endswith("what works: max_model_len=320 or num_gpu_blocks_override=512.")
+
+
+def test_auto_is_the_length_that_fits(smollm2: Path) -> None:
+    """Both sides know it: the client refuses what is longer, the engine has room for the rest."""
+    options = {"max_model_len": "auto", "num_gpu_blocks_override": 3, "disable_progress": True}
+    with LLM(str(smollm2), **options) as llm:
+        with pytest.raises(ValidationError, match="longer than the maximum model length of 48"):
+            llm.generate([[5] * 49])
+        (output,) = llm.generate([[5] * 40], SamplingParams(max_tokens=48, ignore_eos=True))
+    assert (len(output.outputs[0].token_ids), output.outputs[0].finish_reason) == (8, "length")

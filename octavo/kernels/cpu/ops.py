@@ -61,13 +61,13 @@ class CpuOps:
             weight.set_bias(np.concatenate([np.asarray(bias).astype(np.float32) for bias in biases]))
         return weight
 
-    def weight_itemsize(self, dtype: np.dtype[Any]) -> int:
-        """Bytes of an element in memory: packing keeps the dtype."""
-        return dtype.itemsize
+    def weight_bytes(self, outputs: int, inputs: int, dtype: np.dtype[Any]) -> int:
+        """Bytes of the panels; memory for them is reserved, and not touched."""
+        return PackedWeight(self._library, self._context, inputs, outputs, dtype).nbytes
 
     def vector_weight(self, weight: NDArray[Any]) -> Array:
-        """A norm's weight as float32 [h]."""
-        return np.ascontiguousarray(weight, dtype=np.float32)
+        """A norm's weight as float32 [h]: a copy, for a view would keep the mapped file in memory."""
+        return np.array(weight, dtype=np.float32)
 
     def dequantize(
         self, raw: NDArray[np.uint8], type_name: str, shape: tuple[int, ...], dtype: np.dtype[Any]

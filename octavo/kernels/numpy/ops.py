@@ -39,8 +39,8 @@ class NumpyOps:
         bias = None if biases is None else _float32(np.concatenate(biases))
         return NumpyWeight(_float32(parts[0] if len(parts) == 1 else np.concatenate(parts)), bias)
 
-    def weight_itemsize(self, dtype: np.dtype[Any]) -> int:
-        return 4  # whatever the dtype: products are float32's
+    def weight_bytes(self, outputs: int, inputs: int, dtype: np.dtype[Any]) -> int:
+        return 4 * outputs * inputs  # whatever the dtype: products are float32's
 
     def vector_weight(self, weight: NDArray[Any]) -> Array:
         return _float32(weight)

@@ -1,0 +1,109 @@
+"""From an `EngineConfig` and a model's path to the plan of its memory, without reading a weight."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from octavo.cache.memory import usable_memory
+from octavo.cache.plan import MemoryPlan, Sizes, in_words, plan_memory, resolve_limits
+from octavo.config import OPTIONS, EngineConfig
+from octavo.errors import ConfigError
+from octavo.kernels.ops import Ops
+from octavo.kernels.select import select_ops
+from octavo.models.config import ModelConfig, read_model_config
+from octavo.models.sizes import activation_bytes, block_bytes, weights_bytes
+from octavo.runner.model_runner import LOGITS_BYTES
+from octavo.weights.checkpoint import Checkpoint
+from octavo.weights.loader import open_checkpoint, weights_dtype
+
+_SHOWN_LENGTHS = (1024, 4096)  # tokens, beside max_model_len
+
+
+@dataclass(frozen=True)
+class PlannedModel:
+    """An opened checkpoint, the backend that is to run it, and what goes where."""
+
+    config: EngineConfig
+    checkpoint: Checkpoint
+    model: ModelConfig
+    dtype: np.dtype[Any]  # of weights and KV cache
+    ops: Ops
+    memory: MemoryPlan
+
+    def table(self) -> dict[str, str]:
+        """Names and values for people."""
+        model, plan, sizes, limits = self.model, self.memory, self.memory.sizes, self.memory.limits
+        rows = {
+            "model": str(self.checkpoint.path),
+            "architecture": f"{model.architecture}, {model.num_layers} layers, hidden size {model.hidden_size}",
+            "dtype": self.dtype.name,
+            "backend": f"{self.ops.name} ({self.ops.description})",
+            "memory": f"{in_words(plan.usable)} usable, {in_words(plan.budget)} of it allowed by --memory-utilization "
+            f"{self.config.memory_utilization:g}",
+            "weights": f"{sizes.weights / 2**20:,.0f} MiB",
+            "activations": f"{sizes.activations / 2**20:,.0f} MiB at most",
+            "KV cache": f"{plan.num_blocks:,} blocks of {plan.block_size} tokens, {in_words(plan.kv_cache)} at most",
+            "KV bytes per token": f"{-(-sizes.block // plan.block_size):,}",
+            "requests that fit": ", ".join(self._requests()),
+            "limits": f"max_model_len {limits.max_model_len:,}, max_num_seqs {limits.max_num_seqs:,}, "
+            f"max_num_batched_tokens {limits.max_num_batched_tokens:,}",
+        }
+        if more := self.more_room():
+            rows["more would fit with"] = ", ".join(f"{flag} ({count:,.1f})" for flag, count in more.items())
+        return rows
+
+    def more_room(self) -> dict[str, float]:
+        """Flags, each with a value under which more requests of max_model_len would fit, and how many."""
+        found = {}
+        for name, value in self._candidates().items():
+            try:
+                other = _divide(replace(self.config, **{name: value}), self.model, self.memory.sizes, self.memory.usable)
+            except ConfigError:
+                continue  # it does not go together with the other options
+            count = other.requests_of(self.memory.limits.max_model_len)
+            if math.floor(count) > self.memory.requests_of(self.memory.limits.max_model_len):
+                found[f"{OPTIONS[name].flag} {value}"] = count
+        return found
+
+    def _candidates(self) -> dict[str, Any]:
+        config, plan = self.config, self.memory
+        left = plan.budget - plan.fixed
+        if config.num_gpu_blocks_override is not None:
+            return {"num_gpu_blocks_override": left // plan.sizes.block}
+        if config.kv_cache_memory_bytes is not None:
+            return {"kv_cache_memory_bytes": left}
+        return {
+            "memory_utilization": 1.0,
+            "max_num_batched_tokens": plan.limits.max_num_batched_tokens // 4,
+            "max_num_seqs": 2 * plan.limits.max_num_seqs,
+        }
+
+    def _requests(self) -> list[str]:
+        longest = self.memory.limits.max_model_len
+        lengths = [*(length for length in _SHOWN_LENGTHS if length < longest), longest]
+        return [f"{self.memory.requests_of(length):,.1f} of {length:,} tokens" for length in lengths]
+
+
+def plan_model(config: EngineConfig, path: Path, usable: int | None = None) -> PlannedModel:
+    """Open the model, choose its backend and divide `usable` bytes (None: what this process may use). LoadError and
+    ConfigError name what is wrong with the model's files, or what does not fit and what would."""
+    checkpoint = open_checkpoint(path)
+    model = read_model_config(checkpoint)
+    dtype = weights_dtype(config.dtype, model.dtype)
+    ops = select_ops(config)
+    sizes = Sizes(weights_bytes(model, checkpoint, dtype, ops), block_bytes(model, config.block_size, dtype, ops), 0)
+    memory = _divide(config, model, sizes, usable_memory() if usable is None else usable)
+    return PlannedModel(config, checkpoint, model, dtype, ops, memory)
+
+
+def _divide(config: EngineConfig, model: ModelConfig, sizes: Sizes, usable: int) -> MemoryPlan:
+    """The plan with the activations that the configuration's limits need."""
+    limits = resolve_limits(config, model)
+    tokens = max(limits.max_num_batched_tokens, limits.max_num_seqs)
+    activations = activation_bytes(model, tokens, LOGITS_BYTES)
+    return plan_memory(config, limits, replace(sizes, activations=activations), usable)

@@ -1,0 +1,99 @@
+"""The plan against what a process really takes, in processes of their own."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from octavo.config import EngineConfig
+from octavo.engine.planning import plan_model
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+MIB = 1 << 20
+
+SCRIPT = """
+import json, sys
+import octavo.kernels.cpu.ops, octavo.models.llama, octavo.weights.gguf  # what a start imports is not the plan's
+from octavo.config import EngineConfig
+from octavo.engine.build import build_engine
+from octavo.engine.request import Request
+from octavo.offline.memory import release_freed_memory
+from octavo.sampling.params import SamplingParams
+
+def resident(key="VmRSS"):
+    with open("/proc/self/status") as status:
+        return next(int(line.split()[1]) * 1024 for line in status if line.startswith(key))
+
+def settled():
+    release_freed_memory()
+    return resident()
+
+def forget_peak():
+    with open("/proc/self/clear_refs", "w") as file:
+        file.write("5")
+
+def run(name, lengths, **params):
+    for i, length in enumerate(lengths):
+        tokens = [(7 * i + 3 * j) % 40000 + 500 for j in range(length)]
+        params = {"max_tokens": 1, "temperature": 0.0, **params}
+        engine.add(Request(f"{name}{i}", tokens, SamplingParams(**params), arrival_time=0.0))
+    while engine.has_work:
+        assert all(delta.error is None for delta in engine.step().deltas)
+
+options, steps = json.loads(sys.argv[1])
+report = {"imported": settled()}
+engine = build_engine(EngineConfig(**options), lambda status: None)
+report["loaded"] = settled()
+for name, lengths, params in steps:
+    forget_peak()
+    run(name, lengths, **params)
+    report[name + " peak"] = resident("VmHWM")
+    report[name] = settled()
+engine.close()
+del engine
+report["closed"] = settled()
+print(json.dumps(report))
+"""
+
+
+def measure(options: dict[str, Any], *steps: tuple[str, list[int], dict[str, Any]]) -> dict[str, int]:
+    """Resident bytes after each stage, freed memory given back, and the peak within it."""
+    command = [sys.executable, "-c", SCRIPT, json.dumps([options, steps])]
+    process = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert process.returncode == 0, process.stderr
+    report: dict[str, int] = json.loads(process.stdout)
+    return report
+
+
+@pytest.mark.parametrize(("dtype", "length"), [("bfloat16", 1024), ("float32", 512)])
+def test_a_full_cache_takes_what_was_planned(smollm2: Path, dtype: str, length: int) -> None:
+    """Weights and cache with the little that allocators, scratch memory and the header of the file take; a step of as many
+    tokens as may be, with logprobs of each, stays below the activations planned, and not far below."""
+    options = {"model": str(smollm2), "dtype": dtype, "backend": "cpu", "max_num_batched_tokens": length}
+    options |= {"max_model_len": length, "num_gpu_blocks_override": length // 8}
+    plan = plan_model(EngineConfig(**options), smollm2).memory
+    fill = ("fill", [length - 1, length - 1], {})
+    seen = measure(options, ("score", [length - 1], {"prompt_logprobs": 3}), fill)
+    assert 0 < seen["loaded"] - seen["imported"] - plan.sizes.weights < 20 * MIB
+    assert 0 < seen["fill"] - seen["loaded"] - plan.kv_cache < 8 * MIB
+    peak = seen["score peak"] - seen["loaded"]
+    assert 0.5 * plan.sizes.activations < peak - plan.kv_cache < plan.sizes.activations
+    assert seen["closed"] - seen["imported"] < 24 * MIB
+
+
+def test_a_large_cache_that_is_little_used_stays_small(smollm2: Path) -> None:
+    """20 requests of 100 tokens in a cache of 8 GiB: no more than their blocks, in whole huge pages for each layer."""
+    options = {"model": str(smollm2), "dtype": "bfloat16", "backend": "cpu", "max_num_batched_tokens": 256}
+    options |= {"kv_cache_memory_bytes": 8 << 30, "memory_utilization": 1.0}
+    plan = plan_model(EngineConfig(**options), smollm2).memory
+    assert plan.kv_cache > 7.9 * (1 << 30)
+    seen = measure(options, ("use", [100] * 20, {}))
+    used = 20 * plan.blocks_for(100) * plan.sizes.block
+    assert seen["use"] - seen["loaded"] < used + 30 * 2 * MIB + 16 * MIB
+    assert seen["loaded"] - seen["imported"] < plan.sizes.weights + 20 * MIB
+    assert seen["closed"] - seen["imported"] < 24 * MIB

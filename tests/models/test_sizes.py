@@ -1,0 +1,110 @@
+"""What a model is said to take is what it takes when it is loaded."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import psutil
+import pytest
+
+from octavo.errors import LoadError
+from octavo.kernels.cpu.ops import CpuOps
+from octavo.kernels.numpy.ops import NumpyOps
+from octavo.kernels.ops import Ops
+from octavo.models.config import read_model_config
+from octavo.models.registry import build_model
+from octavo.models.sizes import activation_bytes, block_bytes, weights_bytes
+from octavo.weights.checkpoint import Checkpoint, Weights
+from tests.models.backends import BACKENDS
+from tests.models.tiny import VARIANTS, TinyCheckpoint, tiny_checkpoint, tiny_config
+
+DTYPES = [np.dtype(np.float32), np.dtype(ml_dtypes.bfloat16)]
+
+
+def loaded_bytes(checkpoint: Checkpoint, dtype: np.dtype[Any], ops: Ops, monkeypatch: pytest.MonkeyPatch) -> int:
+    """The sum over everything that a load keeps."""
+    kept: list[int] = []
+
+    def watch(name: str, size: Callable[[Any], int]) -> None:
+        original = getattr(ops, name)
+
+        def watched(*arguments: Any) -> Any:
+            handle = original(*arguments)
+            kept.append(size(handle) + (4 * sum(map(len, arguments[1])) if arguments[1:] and arguments[1] else 0))
+            return handle
+
+        monkeypatch.setattr(ops, name, watched)
+
+    watch("linear_weight", lambda handle: handle.nbytes if ops.name == "cpu" else handle.matrix.nbytes)
+    watch("vector_weight", lambda vector: vector.nbytes)
+    build_model(read_model_config(checkpoint), Weights(checkpoint, dtype, ops), ops)
+    return sum(kept)
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_weights(backend: str, variant: str, dtype: np.dtype[Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Odd sizes, of which the native backend fills up the panels."""
+    checkpoint = tiny_checkpoint(tiny_config(**VARIANTS[variant], vocab_size=161))
+    ops = BACKENDS[backend]()
+    counted = weights_bytes(read_model_config(checkpoint), checkpoint, dtype, ops)
+    assert counted == loaded_bytes(checkpoint, dtype, ops, monkeypatch)
+
+
+class Unreadable(TinyCheckpoint):
+    """Its tensors have names and shapes, and that is all."""
+
+    def read(self, name: str, dtype: np.dtype[Any], ops: Ops) -> Any:
+        raise AssertionError(f"{name} is read")
+
+
+@pytest.mark.parametrize("stored_head", [True, False])
+def test_nothing_is_read_and_what_is_missing_is_told(stored_head: bool) -> None:
+    config = tiny_config(tie_word_embeddings=True)
+    tensors = tiny_checkpoint(config).tensors
+    if stored_head:
+        tensors["lm_head.weight"] = tensors["model.embed_tokens.weight"]
+    ops, float32 = NumpyOps(), np.dtype(np.float32)
+    checkpoint = Unreadable(config, tensors)
+    model = read_model_config(checkpoint)
+    assert weights_bytes(model, checkpoint, float32, ops) == sum(
+        tensor.nbytes for name, tensor in tensors.items() if name != "lm_head.weight"
+    )
+    del tensors["model.norm.weight"]
+    with pytest.raises(LoadError, match=r"has no tensor model\.norm\.weight"):
+        weights_bytes(model, checkpoint, float32, ops)
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("head_dim", [2, 14, 16, 20, 64, 80])
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_a_block_is_a_share_of_the_cache(backend: str, head_dim: int, dtype: np.dtype[Any]) -> None:
+    model = read_model_config(tiny_checkpoint(tiny_config(head_dim=head_dim)))
+    ops = BACKENDS[backend]()
+    with_values = ops.kv_cache(model.num_layers, 7, 32, model.num_kv_heads, head_dim, dtype)
+    size = block_bytes(model, 32, dtype, ops)
+    assert 7 * size == with_values.nbytes
+    plain = 2 * model.num_layers * model.num_kv_heads * head_dim * 32 * dtype.itemsize
+    assert size > plain if backend == "cpu" and head_dim % 16 else size == plain
+
+
+def test_asking_keeps_nothing() -> None:
+    """Neither memory nor address space."""
+    ops = CpuOps(1)
+    before = psutil.Process().memory_info()
+    sizes = {ops.weight_bytes(64_000, 8_000, DTYPES[1]) for _ in range(20)}
+    after = psutil.Process().memory_info()
+    assert sizes == {64_000 * 8_000 * 2}
+    assert after.vms - before.vms < 1 << 30
+    assert after.rss - before.rss < 1 << 26
+
+
+def test_activations_grow_with_tokens_and_logits_up_to_their_limit() -> None:
+    model = read_model_config(tiny_checkpoint(tiny_config()))
+    per_token = 5 * (4 * 64 + (2 * 4 + 2 * 2) * 16 + 3 * 112)
+    assert activation_bytes(model, 10, 1 << 30) == 10 * per_token + 10 * 160 * 4
+    assert activation_bytes(model, 10, 1000) == 10 * per_token + 2 * 1000
