@@ -29,6 +29,4 @@ def patiently(ask, attempts=6, first_wait=0.5):
 model = patiently(lambda: client.models.list()).data[0].id
 prompt = "The capital of France is"
 completion = patiently(lambda: client.completions.create(model=model, prompt=prompt, temperature=0, max_tokens=8))
-    lambda: client.completions.create(model=model, prompt="The capital of France is", temperature=0, max_tokens=8)
-)
 print(completion.choices[0].text)
