@@ -46,7 +46,8 @@ class Script(msgspec.Struct):
     exit_at_step: int | None = None  # the process ends with exit code 7 there
     step_seconds: float = 0.0
     start_error: str | None = None  # loading fails with this StartupError
-    start_seconds: float = 0.0  # loading takes this long
+    start_seconds: float = 0.0  # loading takes this long ...
+    start_gate: str | None = None  # ... and until somebody opens this FIFO for writing
     num_blocks: int = 64
     block_size: int = 16
     max_num_seqs: int = 256
@@ -264,6 +265,8 @@ def build_engine(config: EngineConfig, report: Callable[[EngineStatus], None]) -
     script = msgspec.json.decode(Path(config.model or "").read_bytes(), type=Script)
     report(EngineStatus("loading weights", 50.0))
     time.sleep(script.start_seconds)
+    if script.start_gate is not None:
+        Path(script.start_gate).read_bytes()
     if script.start_error is not None:
         raise StartupError(script.start_error)
     engine = scripted_engine(ScriptedRunner(script=script))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 import signal
 import socket
 import subprocess
@@ -35,6 +36,13 @@ def launched(
     return server_process("-m", "tests.server.launch", path, str(model), str(shutdown_timeout))
 
 
+def gate(folder: Path) -> str:
+    """A FIFO that holds the engine's start until it is written to."""
+    path = folder / "gate"
+    os.mkfifo(path)
+    return str(path)
+
+
 def body(max_tokens: int, **more: Any) -> dict[str, Any]:
     return {"prompt": "Hello", "max_tokens": max_tokens, "ignore_eos": True, "return_token_ids": True, **more}
 
@@ -44,7 +52,8 @@ def events(lines: list[str]) -> list[Any]:
 
 
 def test_until_the_model_is_ready_everything_says_so(tmp_path: Path, smollm2: Path) -> None:
-    with launched(tmp_path, smollm2, Script(start_seconds=1.0)) as server:
+    loading = gate(tmp_path)
+    with launched(tmp_path, smollm2, Script(start_gate=loading)) as server:
         server.wait_for_log("process start")
         health = server.http.get("/health")
         assert health.status_code == 503
@@ -59,6 +68,7 @@ def test_until_the_model_is_ready_everything_says_so(tmp_path: Path, smollm2: Pa
             assert "loading weights, 50 %" in error["message"]
         assert server.http.get("/version").status_code == 200
         assert server.http.get("/metrics").status_code == 200
+        Path(loading).write_bytes(b"")
         server.wait_for_log("  ready ")
         assert server.http.get("/health").status_code == 200
         assert server.http.post(TEXT, json=body(2)).status_code == 200
@@ -230,10 +240,12 @@ def test_as_many_files_as_the_system_allows() -> None:
 
 
 def test_requests_that_come_while_the_model_loads_fill_no_log(tmp_path: Path, smollm2: Path) -> None:
-    with launched(tmp_path, smollm2, Script(start_seconds=1.0)) as server:
+    loading = gate(tmp_path)
+    with launched(tmp_path, smollm2, Script(start_gate=loading)) as server:
         server.wait_for_log("process start")
         answers = [server.http.post(TEXT, json=body(2)) for _ in range(15)]
         assert [answer.status_code for answer in answers] == [503] * 15
+        Path(loading).write_bytes(b"")
         server.wait_for_log("  ready ")
         assert server.http.post(TEXT, json=body(2)).status_code == 200
         server.wait_for_log(f"POST {TEXT} 200")
