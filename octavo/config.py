@@ -79,6 +79,14 @@ class EngineConfig:
         choices=("fcfs", "priority"),
     )
     preemption_mode: str = option("recompute", "What happens to a preempted request", choices=("recompute",))
+    long_prefill_token_threshold: int = option(
+        0, "Tokens of one prompt in a step, at most (0: as many as fit into it)", minimum=0
+    )
+    max_itl_ms: float | None = option(
+        None,
+        "Milliseconds between two tokens of an answer that prompts of others may cause; sizes their chunks",
+        minimum=1.0,
+    )
     max_logprobs: int = option(20, "Largest logprobs a request may ask for (-1: the vocabulary)", minimum=-1)
     disable_progress: bool = option(False, "No progress bar")
     # server
@@ -139,8 +147,10 @@ def _check_texts(config: EngineConfig) -> None:
         raise OPTIONS["metrics_prefix"].error(
             f"must be letters, digits, _ and : and not begin with a digit, got {config.metrics_prefix!r}"
         )
-    if not math.isfinite(config.shutdown_timeout):
-        raise OPTIONS["shutdown_timeout"].error(f"must be a finite number of seconds, got {config.shutdown_timeout}")
+    for name in ("shutdown_timeout", "max_itl_ms"):
+        value = getattr(config, name)
+        if value is not None and not math.isfinite(value):
+            raise OPTIONS[name].error(f"must be a finite number, got {value}")
 
 
 def _check_together(config: EngineConfig) -> None:
@@ -154,6 +164,9 @@ def _check_together(config: EngineConfig) -> None:
         raise OPTIONS["max_num_batched_tokens"].error(
             f"({tokens}) must not be smaller than --max-model-len ({config.max_model_len}) with --no-enable-chunked-prefill"
         )
+    for name in ("long_prefill_token_threshold", "max_itl_ms"):
+        if getattr(config, name) and not config.enable_chunked_prefill:
+            raise OPTIONS[name].error("cuts prompts into chunks, which --no-enable-chunked-prefill forbids; leave one out")
     if config.kv_cache_memory_bytes is not None and config.num_gpu_blocks_override is not None:
         raise OPTIONS["kv_cache_memory_bytes"].error(
             "and --num-gpu-blocks-override both set the size of the KV cache; give one"

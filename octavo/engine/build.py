@@ -47,6 +47,8 @@ def build_engine(config: EngineConfig, report: Report) -> Engine:
         enable_chunked_prefill=config.enable_chunked_prefill,
         enable_prefix_caching=config.enable_prefix_caching,
         scheduling_policy=config.scheduling_policy,
+        long_prefill_token_threshold=config.long_prefill_token_threshold,
+        max_itl_ms=config.max_itl_ms,
     )
     phases.ready(limits.max_model_len, planned.table())
     return engine

@@ -5,10 +5,12 @@ from __future__ import annotations
 import copy
 import logging
 import time
+from collections.abc import Callable
 from typing import Any
 
 from octavo.cache.block_pool import BlockPool
 from octavo.engine.admission import check_can_run
+from octavo.engine.pace import Pace
 from octavo.engine.plan import RowResult, Runner, ScheduledRow, StepPlan
 from octavo.engine.request import EngineOutput, EngineStats, Request, RequestDelta
 from octavo.engine.scheduler import Scheduler
@@ -35,7 +37,11 @@ class Engine:
         enable_chunked_prefill: bool = True,
         enable_prefix_caching: bool = True,
         scheduling_policy: str = "fcfs",
+        long_prefill_token_threshold: int = 0,
+        max_itl_ms: float | None = None,
+        clock: Callable[[], float] = time.perf_counter,
     ) -> None:
+        """The options are those of `EngineConfig`. `clock` times the steps, in seconds."""
         if not enable_chunked_prefill and max_num_batched_tokens < max_model_len:
             raise ConfigError(
                 f"--max-num-batched-tokens ({max_num_batched_tokens}) is smaller than --max-model-len ({max_model_len}), "
@@ -45,6 +51,8 @@ class Engine:
         self.max_model_len = max_model_len
         self._runner = runner
         self._pool = BlockPool(runner.num_blocks, block_size)
+        self._clock = clock
+        self._pace = Pace(max_itl_ms / 1000) if max_itl_ms is not None else None
         self._scheduler = Scheduler(
             self._pool,
             max_num_seqs=max_num_seqs,
@@ -52,6 +60,8 @@ class Engine:
             enable_chunked_prefill=enable_chunked_prefill,
             enable_prefix_caching=enable_prefix_caching,
             scheduling_policy=scheduling_policy,
+            long_prefill_token_threshold=long_prefill_token_threshold,
+            pace=self._pace,
         )
         self._sequences: dict[str, dict[int, Sequence]] = {}  # of requests that have not ended, by id and index
         self._pending: list[RequestDelta] = []  # made outside of a step, to go out with the next
@@ -96,9 +106,12 @@ class Engine:
 
     def step(self) -> EngineOutput:
         """Plan, compute, apply. EngineDeadError after several failed steps in a row."""
+        began = self._clock()
         plan = self._scheduler.plan()
         if plan.scheduled:
             self._run(plan)
+            if self._pace is not None:
+                self._pace.observe(plan, self._clock() - began)
         deltas, self._pending = self._pending, []
         stats = self.stats()
         stats.iteration_tokens = sum(scheduled.num_tokens for scheduled in plan.scheduled)

@@ -9,6 +9,7 @@ from collections import deque
 from collections.abc import Callable, Iterable
 
 from octavo.cache.block_pool import BlockPool, IntegrityError
+from octavo.engine.pace import Pace
 from octavo.engine.plan import NewRow, ScheduledRow, StepPlan
 from octavo.engine.sequence import Sequence
 from octavo.engine.sequence_queue import SequenceQueue
@@ -36,6 +37,8 @@ class Scheduler:
         enable_chunked_prefill: bool = True,
         enable_prefix_caching: bool = True,
         scheduling_policy: str = "fcfs",
+        long_prefill_token_threshold: int = 0,
+        pace: Pace | None = None,
     ) -> None:
         self.pool = pool
         self.running = SequenceQueue()
@@ -46,6 +49,8 @@ class Scheduler:
         self._max_num_batched_tokens = max_num_batched_tokens
         self._enable_chunked_prefill = enable_chunked_prefill
         self._enable_prefix_caching = enable_prefix_caching
+        self._longest_chunk = long_prefill_token_threshold or max_num_batched_tokens
+        self._pace = pace
         self._has_priorities = scheduling_policy == "priority"
         self._numbers = itertools.count()
         self._free_rows = list(reversed(range(max_num_seqs)))
@@ -72,6 +77,8 @@ class Scheduler:
         preemptions, admits = self.num_preemptions, True
         running = deque(self.running)  # those whose turn is still to come in this step
         num_tokens: int | None
+        if self._pace is not None:
+            self._pace.begin(self.running)
         while budget:
             if admits and self.waiting and (not running or self.waiting.first.turn < running[0].turn):
                 sequence = self.waiting.first
@@ -127,11 +134,16 @@ class Scheduler:
     def _continue(self, sequence: Sequence, budget: int) -> int | None:
         """How many tokens of a running sequence go into this step, with blocks for them; None if there are none: it keeps
         what it has computed until one before it needs the blocks."""
-        num_tokens = min(sequence.num_uncomputed, budget)
-        if sequence.leader is not None or num_tokens == 0:
+        if sequence.leader is not None or sequence.num_uncomputed == 0:
             return 0  # another one computes its prompt, or has just done so
+        num_tokens = self._chunk(sequence.num_computed, sequence.num_uncomputed, budget)
         end = sequence.num_computed + num_tokens
         return num_tokens if self._make_room(sequence, lambda: sequence.table.missing(end) <= self.pool.num_free) else None
+
+    def _chunk(self, start: int, num_tokens: int, budget: int) -> int:
+        """How many of a sequence's next tokens go into this step."""
+        num_tokens = min(num_tokens, budget, self._longest_chunk)
+        return num_tokens if self._pace is None or num_tokens == 1 else self._pace.chunk(start, num_tokens)
 
     def _make_room(self, sequence: Sequence, has_room: Callable[[], bool]) -> bool:
         """Preempt the last one until there is room, but none whose turn is before the sequence's. Whether there is."""
@@ -154,8 +166,12 @@ class Scheduler:
         """The first waiting sequence gets a row and its cached blocks, and siblings that need the same prompt get rows and
         follow it. How many tokens go into this step, behind the cached ones; 0 if it has to wait on."""
         cached = self._cached_blocks(sequence)
-        num_uncomputed = sequence.num_tokens - len(cached) * self.pool.block_size
+        num_cached = len(cached) * self.pool.block_size
+        num_uncomputed = sequence.num_tokens - num_cached
         if num_uncomputed > budget and not self._enable_chunked_prefill:
+            return 0
+        num_tokens = self._chunk(num_cached, num_uncomputed, budget)
+        if not num_tokens:
             return 0
         if not self._make_room(sequence, lambda: bool(self._free_rows) and self._has_blocks_for(sequence, cached)):
             return 0
@@ -168,7 +184,7 @@ class Scheduler:
         sequence.table.share(cached)
         if sequence.prompt_use.num_cached_tokens is None:
             self._count_prompt(sequence)
-        return min(num_uncomputed, budget)
+        return num_tokens
 
     def _has_blocks_for(self, sequence: Sequence, cached: list[int]) -> bool:
         """Whether a waiting sequence may be admitted, behind its cached blocks.

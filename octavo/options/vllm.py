@@ -102,7 +102,6 @@ NEUTRAL_VALUES: Mapping[str, tuple[str, ...]] = {
     "async_scheduling": ("false",),
     "max_num_partial_prefills": ("1",),
     "max_long_partial_prefills": ("1",),
-    "long_prefill_token_threshold": ("0",),
     "num_lookahead_slots": ("0",),
     "scheduler_delay_factor": ("0",),
     "scheduler_cls": (),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
@@ -60,6 +61,8 @@ class EngineMachine(RuleBasedStateMachine):
         is_chunked=st.booleans(),
         has_prefix_cache=st.sampled_from([True, True, True, False]),
         has_priorities=st.booleans(),
+        longest_chunk=st.sampled_from([0, 0, 3]),
+        max_itl_ms=st.sampled_from([None, 500.0]),
     )
     def start(
         self,
@@ -71,6 +74,8 @@ class EngineMachine(RuleBasedStateMachine):
         is_chunked: bool,
         has_prefix_cache: bool,
         has_priorities: bool,
+        longest_chunk: int,
+        max_itl_ms: float | None,
     ) -> None:
         self.script = Script(
             num_blocks=num_blocks,
@@ -86,6 +91,9 @@ class EngineMachine(RuleBasedStateMachine):
             enable_chunked_prefill=is_chunked,
             enable_prefix_caching=has_prefix_cache,
             scheduling_policy="priority" if has_priorities else "fcfs",
+            long_prefill_token_threshold=longest_chunk if is_chunked else 0,
+            max_itl_ms=max_itl_ms if is_chunked else None,
+            clock=random.Random(1).random,
         )
         self.prompts: dict[str, list[int]] = {}
         self.expected: dict[SequenceName, Expected] = {}

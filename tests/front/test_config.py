@@ -34,7 +34,16 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ),
     (
         {"shutdown_timeout": float("inf")},
-        "--shutdown-timeout must be a finite number of seconds, got inf",
+        "--shutdown-timeout must be a finite number, got inf",
+    ),
+    ({"max_itl_ms": float("inf")}, "--max-itl-ms must be a finite number, got inf"),
+    ({"max_itl_ms": 0.5}, "--max-itl-ms must be at least 1, got 0.5"),
+    *(
+        (
+            {name: 64, "enable_chunked_prefill": False},
+            f"--{name.replace('_', '-')} cuts prompts into chunks, which --no-enable-chunked-prefill forbids; leave one out",
+        )
+        for name in ("max_itl_ms", "long_prefill_token_threshold")
     ),
     (
         {"max_num_batched_tokens": 8, "max_num_seqs": 9},
