@@ -28,6 +28,7 @@ SHARED = {
     "octavo.outputs",
     "octavo.runner.batch",
     "octavo.sampling.params",
+    "octavo.sampling.structured",
     "octavo.sampling.validation",
     "octavo.weights.checkpoint",
 }
@@ -44,8 +45,9 @@ MAY_IMPORT = {
     "text": {"weights"},
     "models": {"layers", "weights"},
     "parsing": {"text"},
-    "runner": {"models", "sampling"},
-    "engine": {"cache", "kernels", "models", "parsing", "runner", "sampling", "text", "weights"},
+    "grammar": {"text"},
+    "runner": {"grammar", "models", "sampling"},
+    "engine": {"cache", "grammar", "kernels", "models", "parsing", "runner", "sampling", "text", "weights"},
     "offline": {"engine", "parsing", "text"},
     "llm": {"engine", "offline", "options", "text", "weights"},
     "server": {"engine", "parsing", "text", "weights"},
@@ -55,7 +57,15 @@ MAY_IMPORT = {
 }
 
 # These decide about blocks and texts, and know no arrays.
-WITHOUT_ARRAYS = ("cache", "parsing", "text", "engine/scheduler.py", "engine/sequence.py", "engine/sequence_queue.py")
+WITHOUT_ARRAYS = (
+    "cache",
+    "grammar",
+    "parsing",
+    "text",
+    "engine/scheduler.py",
+    "engine/sequence.py",
+    "engine/sequence_queue.py",
+)
 
 
 def module_name(file: Path) -> str:

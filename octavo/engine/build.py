@@ -8,12 +8,15 @@ from collections.abc import Callable
 
 from octavo.config import EngineConfig
 from octavo.engine.engine import Engine
+from octavo.engine.intake import all_eos_token_ids, open_tokenizer
 from octavo.engine.planning import plan_model
 from octavo.engine.request import EngineStatus
+from octavo.grammar.matchers import Matchers
 from octavo.models.registry import build_model
 from octavo.runner.model_runner import ModelRunner
 from octavo.weights.checkpoint import Weights
 from octavo.weights.hub import resolve_model
+from octavo.weights.loader import open_checkpoint
 
 Report = Callable[[EngineStatus], None]
 
@@ -38,8 +41,13 @@ def build_engine(config: EngineConfig, report: Report) -> Engine:
     _, kv_heads, head_size = model_config.qkv_heads
     cache = ops.kv_cache(model_config.num_layers, plan.num_blocks, plan.block_size, kv_heads, head_size, dtype)
     limits = plan.limits
+    matchers = Matchers(
+        lambda: open_tokenizer(config, open_checkpoint(path)), lambda tokenizer: all_eos_token_ids(tokenizer, model_config)
+    )
     engine = Engine(
-        ModelRunner(model, ops, cache, max_num_seqs=limits.max_num_seqs, max_model_len=limits.max_model_len),
+        ModelRunner(
+            model, ops, cache, max_num_seqs=limits.max_num_seqs, max_model_len=limits.max_model_len, matchers=matchers
+        ),
         block_size=plan.block_size,
         max_num_seqs=limits.max_num_seqs,
         max_num_batched_tokens=limits.max_num_batched_tokens,
@@ -49,6 +57,7 @@ def build_engine(config: EngineConfig, report: Report) -> Engine:
         scheduling_policy=config.scheduling_policy,
         long_prefill_token_threshold=config.long_prefill_token_threshold,
         max_itl_ms=config.max_itl_ms,
+        matchers=matchers,
     )
     phases.ready(limits.max_model_len, planned.table())
     return engine

@@ -12,10 +12,12 @@ from octavo.cache.block_pool import BlockPool
 from octavo.engine.admission import check_can_run
 from octavo.engine.pace import Pace
 from octavo.engine.plan import RowResult, Runner, ScheduledRow, StepPlan
+from octavo.engine.preparation import Preparation
 from octavo.engine.request import EngineOutput, EngineStats, Request, RequestDelta
 from octavo.engine.scheduler import Scheduler
 from octavo.engine.sequence import PromptUse, Sequence
 from octavo.errors import ConfigError, EngineDeadError, ValidationError
+from octavo.grammar.matchers import Matchers
 from octavo.sampling.stopping import finish_reason
 
 logger = logging.getLogger(__name__)
@@ -40,8 +42,10 @@ class Engine:
         long_prefill_token_threshold: int = 0,
         max_itl_ms: float | None = None,
         clock: Callable[[], float] = time.perf_counter,
+        matchers: Matchers | None = None,
     ) -> None:
-        """The options are those of `EngineConfig`. `clock` times the steps, in seconds."""
+        """The options are those of `EngineConfig`. `clock` times the steps, in seconds. `matchers` are the runner's: without
+        them requests with a grammar are refused."""
         if not enable_chunked_prefill and max_num_batched_tokens < max_model_len:
             raise ConfigError(
                 f"--max-num-batched-tokens ({max_num_batched_tokens}) is smaller than --max-model-len ({max_model_len}), "
@@ -63,6 +67,8 @@ class Engine:
             long_prefill_token_threshold=long_prefill_token_threshold,
             pace=self._pace,
         )
+        self._matchers = matchers
+        self._preparation = Preparation()
         self._sequences: dict[str, dict[int, Sequence]] = {}  # of requests that have not ended, by id and index
         self._pending: list[RequestDelta] = []  # made outside of a step, to go out with the next
         self._counters = EngineStats()
@@ -71,12 +77,12 @@ class Engine:
     @property
     def has_work(self) -> bool:
         """Whether `step` has something to compute or to say."""
-        return bool(self._sequences or self._pending)
+        return bool(self._sequences or self._pending or self._preparation)
 
     def add(self, request: Request) -> None:
         """Queue the n sequences of a request, or refuse it with deltas if it can never run. An id that is running already
         is ignored: an answer could not be told from those of its first use."""
-        if request.request_id in self._sequences:
+        if request.request_id in self._sequences or request.request_id in self._preparation:
             logger.error("Request %s is running already; its second use is ignored", request.request_id)
             return
         self._counters.num_received += request.params.n
@@ -88,30 +94,37 @@ class Engine:
                 max_model_len=self.max_model_len,
             )
         except ValidationError as error:
-            self._counters.num_failed += request.params.n
-            self._pending += [_error_delta(request, index, error.message) for index in range(request.params.n)]
+            self._refuse(request, error.message)
             return
-        prompt_use = PromptUse()
-        sequences = {index: Sequence(request, index, self._pool, prompt_use) for index in range(request.params.n)}
-        self._sequences[request.request_id] = sequences
-        for sequence in sequences.values():
-            self._scheduler.add(sequence)
+        if request.grammar is None:
+            self._queue(request)
+        elif self._matchers is None:
+            self._refuse(request, "This engine follows no grammars.")
+        else:
+            self._preparation.hold(request, self._matchers.prepare(request.grammar))
+            self._queue_prepared()
 
     def abort(self, request_id: str, index: int | None = None, reason: str = "abort") -> None:
         """End one sequence, or all of a request. Its blocks are free on return. Unknown ids are ignored: it may just have
         ended. `reason` is "abort", or "stop" when the text matched a stop string."""
+        if request_id in self._preparation:
+            num_ended = self._preparation.abort(request_id, index)
+            self._counters.num_aborted += num_ended
         sequences = self._sequences.get(request_id, {})
         for sequence in [sequences[i] for i in reversed(sequences) if index in (None, i)]:
             self._end(sequence, reason)
 
     def step(self) -> EngineOutput:
         """Plan, compute, apply. EngineDeadError after several failed steps in a row."""
+        self._queue_prepared()
         began = self._clock()
         plan = self._scheduler.plan()
         if plan.scheduled:
             self._run(plan)
             if self._pace is not None:
                 self._pace.observe(plan, self._clock() - began)
+        elif self._preparation and not self._pending:
+            self._preparation.wait()
         deltas, self._pending = self._pending, []
         stats = self.stats()
         stats.iteration_tokens = sum(scheduled.num_tokens for scheduled in plan.scheduled)
@@ -121,7 +134,7 @@ class Engine:
         """Counters and gauges as of now."""
         stats = copy.copy(self._counters)
         stats.num_running = len(self._scheduler.running)
-        stats.num_waiting = len(self._scheduler.waiting)
+        stats.num_waiting = len(self._scheduler.waiting) + self._preparation.num_sequences
         stats.num_blocks = self._pool.num_blocks
         stats.num_free_blocks = self._pool.num_free
         stats.num_preemptions = self._scheduler.num_preemptions
@@ -157,7 +170,31 @@ class Engine:
 
     def close(self) -> None:
         """Give back weights and cache."""
+        if self._matchers is not None:
+            self._matchers.close()
         self._runner.close()
+
+    def _queue(self, request: Request, without: frozenset[int] = frozenset()) -> None:
+        """The request's sequences wait for their turn."""
+        prompt_use, indexes = PromptUse(), [index for index in range(request.params.n) if index not in without]
+        sequences = {index: Sequence(request, index, self._pool, prompt_use) for index in indexes}
+        self._sequences[request.request_id] = sequences
+        for sequence in sequences.values():
+            self._scheduler.add(sequence)
+
+    def _queue_prepared(self) -> None:
+        """Queue those whose grammars are built by now."""
+        for request, ended, error in self._preparation.ready():
+            if error is None:
+                self._queue(request, ended)
+            else:
+                logger.error("The grammar of request %s cannot be used", request.request_id, exc_info=error)
+                self._refuse(request, f"The grammar cannot be used: {error}", ended)
+
+    def _refuse(self, request: Request, message: str, without: frozenset[int] = frozenset()) -> None:
+        indexes = [index for index in range(request.params.n) if index not in without]
+        self._counters.num_failed += len(indexes)
+        self._pending += [_error_delta(request, index, message) for index in indexes]
 
     def _run(self, plan: StepPlan) -> None:
         self._counters.num_steps += 1

@@ -20,8 +20,9 @@ import msgspec
 from octavo.cache.plan import resolve_limits
 from octavo.config import EngineConfig
 from octavo.engine import request_checks as checks
-from octavo.engine.request import Request
+from octavo.engine.request import Grammar, Request
 from octavo.errors import ConfigError, LoadError, ValidationError
+from octavo.grammar.compiler import GrammarCompiler
 from octavo.models.config import ModelConfig, read_model_config
 from octavo.sampling.params import SamplingParams
 from octavo.text.chat_template import ChatTemplate, check_template_variables
@@ -58,6 +59,7 @@ class Intake:
     def __post_init__(self) -> None:
         self._seeds = random.Random(self.seed)
         self._lock = threading.Lock()
+        self.grammars = GrammarCompiler(self._special_tokens)
 
     def render_chat(
         self,
@@ -103,12 +105,15 @@ class Intake:
         max_tokens_name: str = "max_tokens",
         cache_salt: str | None = None,
         priority: int = 0,
+        grammar_after: str = "",
         offline: bool = False,
     ) -> Request:
         """The request for the engine; `params` stays as it is. ValidationError for everything that can be refused.
 
         `max_tokens` is clamped to what fits. Where it is None it becomes the model's own default, else what fits.
-        `offline` chooses the texts of vLLM's `LLM` for a prompt that is too long.
+        `grammar_after` is the text (of the end of a reasoning block) behind which `params.structured_outputs` begins to
+        hold, which may take a while to compile where `grammars` does not know it yet. `offline` chooses the texts of vLLM's
+        `LLM` for a prompt that is too long.
         """
         vocab_size = self.model_config.vocab_size
         checks.check_cache_salt(cache_salt)
@@ -129,15 +134,19 @@ class Intake:
         room = checks.room_for_output(len(token_ids), self.max_model_len, only_scores=only_scores)
         wanted = self.default_sampling.get("max_tokens", room) if params.max_tokens is None else params.max_tokens
         seed = self._next_seed() if params.seed is None else params.seed
+        grammar = self._grammar(params, grammar_after)
+        checked = {**logprobs, "max_tokens": min(room, wanted), "seed": seed, "structured_outputs": None}
         return Request(
             request_id=request_id,
             prompt_token_ids=token_ids,
-            params=msgspec.structs.replace(params, max_tokens=min(room, wanted), seed=seed, **logprobs),
+            params=msgspec.structs.replace(params, **checked),
             arrival_time=time.time(),
             eos_token_ids=list(self.eos_token_ids),
             cache_salt=cache_salt,
             vocab_size=self.tokenizer.vocab_size if self.tokenizer else None,
             priority=priority,
+            grammar=grammar,
+            bad_words_token_ids=self._bad_words(params.bad_words),
         )
 
     def token_ids(self, prompt: str | Sequence[int], *, add_special_tokens: bool = True) -> list[int]:
@@ -158,6 +167,32 @@ class Intake:
                 raise ValidationError("The decoder prompt cannot be empty")
         return checks.check_token_ids(prompt, self.model_config.vocab_size)
 
+    def _grammar(self, params: SamplingParams, after: str) -> Grammar | None:
+        if params.structured_outputs is None:
+            return None
+        checks.check_can_be_structured(self.tokenizer, self.eos_token_ids)
+        return Grammar(self.grammars.compile(params.structured_outputs), after)
+
+    def _special_tokens(self) -> list[str]:
+        tokenizer = self.tokenizer
+        return [] if tokenizer is None else [tokenizer.token_text(token_id) for token_id in sorted(tokenizer.special_ids)]
+
+    def _bad_words(self, words: list[str] | None) -> list[list[int]]:
+        """Each word's tokens as it stands at the start of a text and, where it begins with another token then, behind a
+        space; by vLLM's rules."""
+        if not words:
+            return []
+        if self.tokenizer is None:
+            text = "bad_words need a tokenizer, and the model runs without one (--skip-tokenizer-init)"
+            raise ValidationError(text, parameter="bad_words")
+        found: list[list[int]] = []
+        for word in words:
+            bare, spaced = (self.tokenizer.encode(start + word.lstrip(), False) for start in ("", " "))
+            found.append(bare)
+            if spaced[0] != bare[0] and len(spaced) == len(bare):
+                found.append(spaced)
+        return found
+
     def _next_seed(self) -> int:
         """Of a request that has none: from `--seed` and the order of the requests, else from entropy."""
         with self._lock:
@@ -170,14 +205,13 @@ def open_intake(config: EngineConfig, path: Path) -> Intake:
     --generation-config."""
     checkpoint = open_checkpoint(path)
     model_config = read_model_config(checkpoint)
-    tokenizer = None if config.skip_tokenizer_init else _open_tokenizer(config, checkpoint)
-    own = () if tokenizer is None else tokenizer.eos_token_ids
+    tokenizer = None if config.skip_tokenizer_init else open_tokenizer(config, checkpoint)
     return Intake(
         model_config=model_config,
         max_model_len=resolve_limits(config, model_config).max_model_len,
         tokenizer=tokenizer,
         chat_template=_open_chat_template(config, tokenizer),
-        eos_token_ids=tuple(dict.fromkeys([*own, *model_config.eos_token_ids])),
+        eos_token_ids=all_eos_token_ids(tokenizer, model_config),
         default_sampling=_default_sampling(config, checkpoint),
         max_logprobs=config.max_logprobs,
         seed=config.seed,
@@ -185,7 +219,14 @@ def open_intake(config: EngineConfig, path: Path) -> Intake:
     )
 
 
-def _open_tokenizer(config: EngineConfig, checkpoint: Checkpoint) -> Tokenizer:
+def all_eos_token_ids(tokenizer: Tokenizer | None, model_config: ModelConfig) -> tuple[int, ...]:
+    """The tokenizer's own first, then those of config.json and generation_config.json."""
+    own = () if tokenizer is None else tokenizer.eos_token_ids
+    return tuple(dict.fromkeys([*own, *model_config.eos_token_ids]))
+
+
+def open_tokenizer(config: EngineConfig, checkpoint: Checkpoint) -> Tokenizer:
+    """The model's tokenizer, or that of --tokenizer."""
     from octavo.weights.gguf import GGUFCheckpoint
 
     if config.tokenizer is not None:

@@ -7,6 +7,13 @@ import msgspec
 from octavo.sampling.params import SamplingParams
 
 
+class Grammar(msgspec.Struct, frozen=True, array_like=True):
+    """What the text of an answer must be; made, and found to compile, by `octavo.grammar`."""
+
+    text: str
+    after: str = ""  # the text is free up to where this stands for the first time (the end of a reasoning block)
+
+
 class Request(msgspec.Struct, frozen=True):
     """One validated request: nothing in it can fail for a reason that the client could have been told.
 
@@ -22,6 +29,8 @@ class Request(msgspec.Struct, frozen=True):
     vocab_size: int | None = None  # ids from here on are never drawn: the model's matrix is padded beyond the tokenizer's
     cache_salt: str | None = None  # the prefix cache is shared only among requests with the same one
     priority: int = 0  # the lower is served first, under the scheduling policy "priority"
+    grammar: Grammar | None = None
+    bad_words_token_ids: list[list[int]] = []  # tokens of params.bad_words; the last of each is not drawn behind the others
 
 
 class TokenLogprobs(msgspec.Struct, frozen=True, array_like=True):

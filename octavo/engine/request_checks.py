@@ -3,17 +3,35 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from octavo.errors import ValidationError
 from octavo.sampling.params import SamplingParams
 
+if TYPE_CHECKING:
+    from octavo.text.tokenizer import Tokenizer
+
 _SHOWN_IDS = 10
 
 
+def check_can_be_structured(tokenizer: Tokenizer | None, eos_token_ids: Sequence[int]) -> None:
+    """ValidationError where no grammar can be followed: without a tokenizer, without an EOS, or where tokens are words with
+    spaces between them."""
+    reason = None
+    if tokenizer is None:
+        reason = "a tokenizer, and the model runs without one (--skip-tokenizer-init)"
+    elif not eos_token_ids:
+        reason = "an end-of-sequence token, which the model does not have"
+    elif tokenizer.pieces.separator:
+        reason = "a tokenizer whose tokens join to a text without spaces between them"
+    if reason is not None:
+        raise ValidationError(f"Structured outputs need {reason}.", parameter="structured_outputs")
+
+
 def check_vocabulary(params: SamplingParams, vocab_size: int) -> None:
-    """ValidationError naming ids of `stop_token_ids` and `logit_bias` that the model does not have."""
-    for name, ids in (("stop_token_ids", params.stop_token_ids), ("logit_bias", params.logit_bias)):
+    """ValidationError naming ids of `stop_token_ids`, `allowed_token_ids` and `logit_bias` that the model does not have."""
+    names = ("stop_token_ids", "allowed_token_ids", "logit_bias")
+    for name, ids in ((name, getattr(params, name)) for name in names):
         wrong = [id for id in ids or () if not 0 <= id < vocab_size][:_SHOWN_IDS]
         if wrong:
             text = f"token_id(s) {wrong} in {name} contain out-of-vocab token ids. Vocabulary size: {vocab_size}"

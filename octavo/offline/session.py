@@ -93,6 +93,8 @@ class Session:
 
     def close(self) -> None:
         """Give back the engine's memory and everything known of the model. Idempotent."""
+        if self._intake is not None:
+            self._intake.grammars.close()
         self._intake = None
         self._client.close()
         release_freed_memory()

@@ -8,8 +8,9 @@ from itertools import compress
 import numpy as np
 from numpy.typing import NDArray
 
-from octavo.engine.plan import RowResult, StepPlan
+from octavo.engine.plan import NewRow, RowResult, StepPlan
 from octavo.engine.request import TokenLogprobs
+from octavo.grammar.matchers import Matcher, Matchers
 from octavo.kernels.ops import Array, KVCache, Ops
 from octavo.models.registry import Model
 from octavo.runner.rows import Rows, StepRows
@@ -23,11 +24,21 @@ LOGITS_BYTES = 64 << 20  # of logits at once: the logprobs of a long prompt neve
 class ModelRunner:
     """`octavo.engine.plan.Runner` on a real model."""
 
-    def __init__(self, model: Model, ops: Ops, cache: KVCache, *, max_num_seqs: int, max_model_len: int) -> None:
+    def __init__(
+        self,
+        model: Model,
+        ops: Ops,
+        cache: KVCache,
+        *,
+        max_num_seqs: int,
+        max_model_len: int,
+        matchers: Matchers | None = None,
+    ) -> None:
         self._model: Model | None = model
         self._forward = ops.record(model.forward)
         self._ops = ops
         self._cache = cache
+        self._matchers = matchers
         self._vocab_size = model.config.vocab_size
         self._rows = Rows(max_num_seqs, max_model_len, cache.block_size)
 
@@ -67,14 +78,18 @@ class ModelRunner:
             self._rows.free(row)
         for new in plan.new_rows:
             vocab_size = min(new.request.vocab_size or self._vocab_size, self._vocab_size)
-            self._rows.add(new, SamplingState(new.request, new.index, new.output_token_ids, vocab_size))
+            matcher = self._matcher(new)
+            self._rows.add(new, SamplingState(new.request, new.index, new.output_token_ids, vocab_size, matcher))
         self._cache.copy_blocks(plan.block_copies)
         for each in plan.scheduled:
             if each.new_block_ids:
                 self._rows.append_blocks(each.row, each.new_block_ids, replaces_last=each.replaces_last)
 
     def _sample(self, model: Model, hidden: Array, results: Sequence[RowResult]) -> None:
-        """Draw a token after each hidden state [r, h] and append it to its row; one that fails concerns its row alone."""
+        """Draw a token after each hidden state [r, h] and append it to its row; one that fails concerns its row alone. The
+        masks were computed beside the model, and those of the next step are computed beside its."""
+        if self._matchers is not None and results:
+            self._matchers.wait()
         for start, logits in self._logits(model, hidden):
             part = results[start : start + len(logits)]
             states = [self._rows.state(result.row) for result in part]
@@ -82,9 +97,22 @@ class ModelRunner:
                 result.token_id, result.logprobs, result.error = drawn.token_id, drawn.logprobs, drawn.error
                 if drawn.token_id is not None:
                     state.append(drawn.token_id)
+        self._follow(results)
         drawn_tokens = [(result.row, result.token_id) for result in results if result.token_id is not None]
         if drawn_tokens:
             self._rows.append_tokens(*zip(*drawn_tokens, strict=True))
+
+    def _matcher(self, new: NewRow) -> Matcher | None:
+        if new.request.grammar is None or self._matchers is None:
+            return None
+        return self._matchers.matcher(new.request.grammar, new.output_token_ids)
+
+    def _follow(self, results: Sequence[RowResult]) -> None:
+        """Tell the grammars which tokens were drawn."""
+        drawn = [(self._rows.state(result.row).matcher, result.token_id) for result in results]
+        steps = [(matcher, [token]) for matcher, token in drawn if matcher is not None and token is not None]
+        if steps and self._matchers is not None:
+            self._matchers.follow(steps)
 
     def _score(
         self, model: Model, hidden: Array, step: StepRows, counts: NDArray[np.int64], results: Sequence[RowResult]

@@ -23,16 +23,46 @@ _LARGEST = float(np.finfo(np.float32).max)
 
 
 def edited(row: NDArray[np.float32], state: SamplingState) -> NDArray[np.float32]:
-    """The row [v] after bans, bias and penalties: a copy where any of them is on, else the row itself."""
-    if not (state.must_go_on or state.bias_ids.size or state.is_penalized):
+    """The row [v] after grammar, bans, bias and penalties: a copy where any of them is on, else the row itself."""
+    if not (is_restricted(state) or state.bias_ids.size or state.is_penalized):
         return row
     row = row.copy()
-    if state.must_go_on:
-        row[state.stop_token_ids] = -np.inf
+    _restrict(row, state)
     row[state.bias_ids] += state.bias_values
     if state.is_penalized:
         _penalize(row, state)
     return row
+
+
+def is_restricted(state: SamplingState) -> bool:
+    """Whether some tokens are out of the question."""
+    has_mask = state.matcher is not None and state.matcher.mask is not None
+    return has_mask or state.must_go_on or state.allowed_ids is not None or bool(state.bad_words)
+
+
+def _restrict(row: NDArray[np.float32], state: SamplingState) -> None:
+    """Put minus infinity in the place of tokens that cannot be drawn. Where the text must end, since the grammar lets
+    nothing follow, min_tokens does not keep it from ending."""
+    if state.matcher is not None and state.matcher.mask is not None:
+        row[forbidden(state.matcher.mask, row.size)] = -np.inf
+    if state.allowed_ids is not None:
+        others = np.ones(row.size, dtype=np.bool_)
+        others[state.allowed_ids] = False
+        row[others] = -np.inf
+    if state.bad_words:
+        row[state.banned_ids] = -np.inf
+    if state.must_go_on:
+        ends = row[state.stop_token_ids]
+        row[state.stop_token_ids] = -np.inf
+        if state.matcher is not None and row.max() == -np.inf:
+            row[state.stop_token_ids] = ends
+
+
+def forbidden(mask: bytes, vocab_size: int) -> NDArray[np.bool_]:
+    """Which tokens [v] a bitmask leaves out: token i is bit i % 8 of byte i // 8; there are none behind its end."""
+    bits = np.unpackbits(np.frombuffer(mask, dtype=np.uint8), count=vocab_size, bitorder="little")
+    out: NDArray[np.bool_] = bits == 0
+    return out
 
 
 def _penalize(row: NDArray[np.float32], state: SamplingState) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 
+from octavo.sampling.structured import StructuredOutputsParams
 from octavo.sampling.validation import validate
 
 GREEDY_TEMPERATURE = 0.01
@@ -52,7 +53,10 @@ class SamplingParams(msgspec.Struct, omit_defaults=True):
     skip_special_tokens: bool = True
     spaces_between_special_tokens: bool = True
     include_stop_str_in_output: bool = False
+    structured_outputs: StructuredOutputsParams | None = None
     logit_bias: dict[int, float] | None = None
+    allowed_token_ids: list[int] | None = None  # no other is drawn
+    bad_words: list[str] | None = None  # not drawn as their usual tokens; a list once constructed
 
     def __post_init__(self) -> None:
         validate(self)

@@ -3,7 +3,8 @@
 The order of the steps, which is vLLM's:
 
 0. logprobs, where asked for, are the log-softmax of the logits as the model gave them: no step below changes them
-1. bans: before min_tokens, EOS and stop_token_ids (under ignore_eos too)
+1. bans: what the grammar does not let follow; tokens that are not among allowed_token_ids; those that would complete
+   one of bad_words; before min_tokens, EOS and stop_token_ids (under ignore_eos too) unless nothing else may follow
 2. logit_bias is added
 3. penalties: repetition (prompt and output), frequency, presence (output)
 4. temperature divides; below 0.01 the most likely token is taken and nothing more is done
@@ -66,6 +67,8 @@ def _sample_row(
     logits: NDArray[np.float32], state: SamplingState, number: float | None, buffer: NDArray[np.float32]
 ) -> SampleResult:
     params, logits = state.params, logits[: state.vocab_size]
+    if state.matcher is not None and state.matcher.error is not None:
+        return SampleResult(error=state.matcher.error)
     row = edited(logits, state)
     token_id = int(row.argmax())  # the first NaN, if there is one
     best = row[token_id]

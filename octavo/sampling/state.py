@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from octavo.engine.request import Request
+
+if TYPE_CHECKING:
+    from octavo.grammar.matchers import Matcher
 
 
 class TokenCounts:
@@ -59,9 +63,12 @@ class SamplingState:
 
     __slots__ = (
         "_counts",
+        "allowed_ids",
+        "bad_words",
         "bias_ids",
         "bias_values",
         "index",
+        "matcher",
         "output_token_ids",
         "params",
         "prompt_token_ids",
@@ -69,18 +76,27 @@ class SamplingState:
         "vocab_size",
     )
 
-    def __init__(self, request: Request, index: int, output_token_ids: Sequence[int], vocab_size: int) -> None:
+    def __init__(
+        self,
+        request: Request,
+        index: int,
+        output_token_ids: Sequence[int],
+        vocab_size: int,
+        matcher: Matcher | None = None,
+    ) -> None:
         params = request.params
         self.params = params
         self.index = index
         self.prompt_token_ids = request.prompt_token_ids
         self.output_token_ids = list(output_token_ids)
         self.vocab_size = vocab_size
-        stops = {*request.eos_token_ids, *(params.stop_token_ids or ())}
-        self.stop_token_ids = np.array([token for token in stops if 0 <= token < vocab_size], dtype=np.int64)
+        self.stop_token_ids = _inside({*request.eos_token_ids, *(params.stop_token_ids or ())}, vocab_size)
         biases = {token: bias for token, bias in (params.logit_bias or {}).items() if 0 <= token < vocab_size}
         self.bias_ids = np.array(list(biases), dtype=np.int64)
         self.bias_values = np.array(list(biases.values()), dtype=np.float32)
+        self.allowed_ids = None if params.allowed_token_ids is None else _inside(params.allowed_token_ids, vocab_size)
+        self.bad_words = request.bad_words_token_ids
+        self.matcher = matcher
         self._counts: TokenCounts | None = None
 
     def append(self, token_id: int) -> None:
@@ -100,6 +116,16 @@ class SamplingState:
         return len(self.output_token_ids) < self.params.min_tokens
 
     @property
+    def banned_ids(self) -> list[int]:
+        """Tokens that would complete one of `bad_words`."""
+        output = self.output_token_ids
+        return [
+            word[-1]
+            for word in self.bad_words
+            if word[-1] < self.vocab_size and output[len(output) - len(word) + 1 :] == word[:-1]
+        ]
+
+    @property
     def is_penalized(self) -> bool:
         """Whether any penalty is on."""
         params = self.params
@@ -112,3 +138,7 @@ class SamplingState:
             prompt = self.prompt_token_ids if self.params.repetition_penalty != 1.0 else ()
             self._counts = TokenCounts(prompt, self.output_token_ids, self.vocab_size)
         return self._counts
+
+
+def _inside(token_ids: Iterable[int], vocab_size: int) -> NDArray[np.int64]:
+    return np.array([token for token in token_ids if 0 <= token < vocab_size], dtype=np.int64)

@@ -13,6 +13,7 @@ from numbers import Integral, Real
 from typing import TYPE_CHECKING, Any
 
 from octavo.errors import ValidationError
+from octavo.sampling.structured import StructuredOutputsParams
 
 if TYPE_CHECKING:
     from octavo.sampling.params import SamplingParams
@@ -22,9 +23,21 @@ MAX_STOP_STRINGS = 16
 MAX_STOP_STRING_CHARACTERS = 1_024
 MAX_STOP_TOKEN_IDS = 256
 MAX_LOGIT_BIAS_ENTRIES = 1_024
+MAX_BAD_WORDS = 256
+MAX_BAD_WORD_CHARACTERS = 256
 
 _INT64 = range(-(2**63), 2**63)  # seeds, and what msgpack carries
-_WITH_PARAMETER = {"temperature", "top_p", "max_tokens", "logprobs", "prompt_logprobs", "seed", "logit_bias"}
+_WITH_PARAMETER = {
+    "temperature",
+    "top_p",
+    "max_tokens",
+    "logprobs",
+    "prompt_logprobs",
+    "seed",
+    "logit_bias",
+    "allowed_token_ids",
+    "bad_words",
+}
 _FLAGS = ("ignore_eos", "detokenize", "skip_special_tokens", "spaces_between_special_tokens", "include_stop_str_in_output")
 _DECIMAL = re.compile(r"-?[0-9]{1,18}", re.ASCII)
 
@@ -44,6 +57,11 @@ def validate(params: SamplingParams) -> None:
     params.stop = _stop_strings(params.stop)
     params.stop_token_ids = _stop_token_ids(params.stop_token_ids)
     params.logit_bias = _logit_bias(params.logit_bias)
+    params.allowed_token_ids = _allowed_token_ids(params.allowed_token_ids)
+    params.bad_words = _bad_words(params.bad_words)
+    if not isinstance(params.structured_outputs, StructuredOutputsParams | None):
+        what = _type_name(params.structured_outputs)
+        raise _error("structured_outputs", f"structured_outputs must be StructuredOutputsParams, got {what}.")
     if params.stop and not params.detokenize:
         text = "stop strings are only supported when detokenize is True. Set detokenize=True to use stop."
         raise _error("stop", text)
@@ -137,6 +155,30 @@ def _stop_token_ids(value: Any) -> list[int]:
     if not all(_is_integer(token) for token in ids):
         raise _error("stop_token_ids", f"stop_token_ids must contain only integers, got {_shown(ids)}.")
     return list(dict.fromkeys(int(token) for token in ids))
+
+
+def _allowed_token_ids(value: Any) -> list[int] | None:
+    if value is None:
+        return None
+    ids = _as_list("allowed_token_ids", value, "a list of integers")
+    if not ids:
+        raise _error("allowed_token_ids", "allowed_token_ids is not None and empty!")
+    if not all(_is_integer(token) for token in ids):
+        raise _error("allowed_token_ids", f"allowed_token_ids must contain only integers, got {_shown(ids)}.")
+    return list(dict.fromkeys(int(token) for token in ids))
+
+
+def _bad_words(value: Any) -> list[str]:
+    words = _as_list("bad_words", value, "a list of strings")
+    if len(words) > MAX_BAD_WORDS:
+        raise _error("bad_words", f"bad_words can hold at most {MAX_BAD_WORDS} words, got {len(words)}.")
+    for index, word in enumerate(words):
+        if not isinstance(word, str) or not word.strip() or not _is_unicode(word):
+            raise _error("bad_words", f"bad_words must contain only texts that are not blank, got {word!r:.60} at {index}.")
+        if len(word) > MAX_BAD_WORD_CHARACTERS:
+            rule = f"a bad word can have at most {MAX_BAD_WORD_CHARACTERS} characters"
+            raise _error("bad_words", f"{rule}, got {len(word)} at index {index}.")
+    return words
 
 
 def _logit_bias(value: Any) -> dict[int, float] | None:

@@ -98,6 +98,8 @@ class _Lifecycle:
             http.force_exit = self._hurry.is_set()
             await serving
             await client.close()
+            if self._state.model is not None:
+                self._state.model.intake.grammars.close()
         return self._exit_code
 
     async def _start(self, client: AsyncClient, listener: socket.socket) -> None:

@@ -15,6 +15,7 @@ from octavo.server.admission import Admission, Visit
 from octavo.server.deadline import set_deadline
 from octavo.server.errors import LoadingError, ShuttingDownError
 from octavo.server.exchange import Exchange
+from octavo.server.grammars import GrammarQueue
 from octavo.server.metrics import Metrics
 
 if TYPE_CHECKING:
@@ -52,6 +53,7 @@ class ServerState:
     stopping: bool = False
     metrics: Metrics = field(default_factory=Metrics)
     running: dict[asyncio.Task[None], Exchange] = field(default_factory=dict)
+    grammars: GrammarQueue = field(default_factory=GrammarQueue)
 
     on_first_answer: Callable[[], None] | None = None  # called once, when the first request has been answered
     _serial: Iterator[int] = field(default_factory=itertools.count)

@@ -122,11 +122,11 @@ def flatten(value: Any) -> list[Any]:
             "body.messages",
         ),
         (
-            {"messages": [], "stop": ["a", "b", "c", "d", "e"]},
+            {"messages": [], "stop": ["a"] * 17},
             "2 validation errors:\n  {'type': 'string_type', 'loc': 'body.stop', 'msg': 'Input should be a valid string', "
-            "'input': '<list of 5 items>'}\n  {'type': 'too_long', 'loc': 'body.stop', 'msg': 'List should have at most 4 "
-            "items after validation, not 5', 'input': '<list of 5 items>', 'ctx': {'field_type': 'List', 'max_length': 4, "
-            "'actual_length': 5}}",
+            "'input': '<list of 17 items>'}\n  {'type': 'too_long', 'loc': 'body.stop', 'msg': 'List should have at most 16 "
+            "items after validation, not 17', 'input': '<list of 17 items>', 'ctx': {'field_type': 'List', 'max_length': "
+            "16, 'actual_length': 17}}",
             "body.stop",
         ),
     ],

@@ -140,6 +140,7 @@ async def create_chat_completion(
         logprobs=(body.top_logprobs or 0) if body.logprobs else None,
     )
     visit = server.let_in(exchange, params.n, body.timeout)
+    await server.grammars.compile(model.intake, params)
     text = await render(model, exchange, body)
     id = schema.response_id("chatcmpl", exchange.header(b"x-request-id"), body)
     request = await offload(

@@ -12,9 +12,9 @@ from msgspec import UNSET, Meta, UnsetType
 import octavo
 from octavo.errors import ValidationError
 from octavo.sampling.params import SamplingParams
-from octavo.sampling.validation import MAX_LOGIT_BIAS_ENTRIES, MAX_STOP_TOKEN_IDS
+from octavo.sampling.structured import StructuredOutputsParams
+from octavo.sampling.validation import MAX_BAD_WORDS, MAX_LOGIT_BIAS_ENTRIES, MAX_STOP_STRINGS, MAX_STOP_TOKEN_IDS
 
-MAX_STOP_STRINGS = 4
 MAX_CHOICES = 16_384  # n times prompts of one request
 SYSTEM_FINGERPRINT = f"octavo-{octavo.__version__}"
 
@@ -44,6 +44,9 @@ class ResponseFormat(msgspec.Struct):
 
     type: Literal["text", "json_object", "json_schema", "structural_tag"]
     json_schema: JsonSchemaFormat | None = None
+    structures: list[Any] | None = None  # of a structural tag in its older form, with `triggers`
+    triggers: list[str] | None = None
+    format: Any = None  # of a structural tag in its nested form
 
 
 class GenerationFields(msgspec.Struct, kw_only=True):
@@ -76,10 +79,10 @@ class GenerationFields(msgspec.Struct, kw_only=True):
     truncation_side: Literal["left", "right"] | None = None
     prompt_logprobs: int | None = None
     logprob_token_ids: list[Any] | None = None
-    allowed_token_ids: list[Any] | None = None
-    bad_words: list[Any] | None = None
+    allowed_token_ids: list[int] | None = None
+    bad_words: Annotated[list[str], Meta(max_length=MAX_BAD_WORDS)] | None = None
     response_format: ResponseFormat | None = None
-    structured_outputs: Any = None
+    structured_outputs: StructuredOutputsParams | None = None
     priority: int = 0
     timeout: float | None = None
     request_id: str | None = None
@@ -96,6 +99,11 @@ class GenerationFields(msgspec.Struct, kw_only=True):
     vllm_xargs: Any = None
     repetition_detection: Any = None
     stream_interval: Annotated[int, Meta(ge=1)] | None = None
+    best_of: int | None = None
+    guided_json: Any = None  # vLLM's names before `structured_outputs`
+    guided_regex: Any = None
+    guided_choice: Any = None
+    guided_grammar: Any = None
 
 
 # Known fields that cannot be honoured yet, with the values at which they ask for nothing.
@@ -105,9 +113,11 @@ UNSUPPORTED: Mapping[str, tuple[Any, ...]] = {
     "truncate_prompt_tokens": (None,),
     "truncation_side": (None,),
     "logprob_token_ids": (None, []),
-    "allowed_token_ids": (None,),
-    "bad_words": (None, []),
-    "structured_outputs": (None,),
+    "best_of": (None, 1),
+    "guided_json": (None,),
+    "guided_regex": (None,),
+    "guided_choice": (None,),
+    "guided_grammar": (None,),
     "return_weight_versions": (False,),
     "return_token_offsets": (None, False),
     "routed_experts_prompt_start": (0,),
@@ -117,6 +127,12 @@ UNSUPPORTED: Mapping[str, tuple[Any, ...]] = {
     "vllm_xargs": (None, {}),
     "repetition_detection": (None,),
     "stream_interval": (None, 1),
+}
+
+
+_REMEDIES: Mapping[str, str] = {
+    "best_of": "Ask for `n` answers and choose among them, by their logprobs.",
+    **{f"guided_{kind}": f'Use `structured_outputs`: {{"{kind}": ...}}.' for kind in ("json", "regex", "choice", "grammar")},
 }
 
 
@@ -153,18 +169,32 @@ def check_supported(body: GenerationFields, more: Mapping[str, tuple[Any, ...]])
     """Refuse, by name, what this version cannot do yet; silence would be an answer that was not asked for."""
     for name, neutral in (*UNSUPPORTED.items(), *more.items()):
         if getattr(body, name) not in neutral:
-            raise ValidationError(f"`{name}` is not supported by this version of the server. Leave it out.", parameter=name)
-    _check_response_format(body.response_format)
+            remedy = _REMEDIES.get(name, "Leave it out.")
+            raise ValidationError(f"`{name}` is not supported by this version of the server. {remedy}", parameter=name)
 
 
-def _check_response_format(response_format: ResponseFormat | None) -> None:
+def structured_outputs(body: GenerationFields) -> StructuredOutputsParams | None:
+    """What the text must be, by `structured_outputs` or `response_format`. ValidationError where both say it, or the format
+    lacks what its type needs."""
+    response_format = body.response_format
     if response_format is None or response_format.type == "text":
-        return
-    if response_format.type == "json_schema" and response_format.json_schema is None:
+        return body.structured_outputs
+    if body.structured_outputs is not None:
+        text = "`response_format` and `structured_outputs` both say what the text must be; give one of them."
+        raise ValidationError(text, parameter="response_format")
+    if response_format.type == "json_object":
+        return StructuredOutputsParams(json_object=True)
+    if response_format.type == "structural_tag":
+        tag = {name: getattr(response_format, name) for name in ("structures", "triggers", "format")}
+        given = {name: value for name, value in tag.items() if value is not None}
+        return StructuredOutputsParams(structural_tag=msgspec.json.encode(given).decode())
+    if response_format.json_schema is None:
         text = "When response_format type is 'json_schema', the 'json_schema' field must be provided."
         raise ValidationError(text, parameter="response_format")
-    text = f"`response_format` of type '{response_format.type}' is not supported by this version of the server. Use 'text'."
-    raise ValidationError(text, parameter="response_format")
+    if response_format.json_schema.schema is None:
+        text = "When response_format type is 'json_schema', 'json_schema.schema' must be provided."
+        raise ValidationError(text, parameter="response_format")
+    return StructuredOutputsParams(json=response_format.json_schema.schema)
 
 
 def check_stream(body: GenerationFields) -> None:
@@ -187,7 +217,7 @@ def sampling_params(body: GenerationFields, defaults: Mapping[str, Any], **more:
         if name in GenerationFields.__struct_fields__ and getattr(body, name) is not None
     }
     known = {name: value for name, value in defaults.items() if name in SamplingParams.__struct_fields__}
-    return SamplingParams.from_optional(**{**known, **asked, **more})
+    return SamplingParams.from_optional(**{**known, **asked, "structured_outputs": structured_outputs(body), **more})
 
 
 def response_id(prefix: str, header: str | None, body: GenerationFields) -> str:

@@ -1,0 +1,164 @@
+"""The engine's side of structured output: follows the tokens of a sequence, and says which may come next.
+
+Building and following grammars happens in threads, while the model computes; the library leaves the interpreter to
+others meanwhile.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import TYPE_CHECKING
+
+from octavo.engine.request import Grammar
+from octavo.errors import OctavoError
+
+if TYPE_CHECKING:
+    import llguidance
+
+    from octavo.text.tokenizer import Tokenizer
+
+STACK = 16 << 20  # more than the process had that found the grammar good
+MAX_KEPT = 128  # grammars
+
+
+class Matcher:
+    """One sequence's place in its grammar. `mask` says which tokens may come next, one bit each from the lowest bit of the
+    first byte on; None while the text is still free. After an `error` the sequence cannot go on."""
+
+    def __init__(self, grammar: llguidance.LLMatcher, after: bytes, token_bytes: Callable[[int], bytes]) -> None:
+        self.mask: bytes | None = None
+        self.error: str | None = None
+        self._grammar = grammar
+        self._after = after
+        self._token_bytes = token_bytes
+        self._tail = b""  # of the free text
+
+    def follow(self, token_ids: Iterable[int]) -> None:
+        """Take these tokens, and compute the mask behind them."""
+        for token_id in token_ids:
+            if self._after:
+                self._look_for_the_start(token_id)
+            elif not self._grammar.is_stopped() and not self._grammar.consume_token(token_id):
+                break
+        if self._after:
+            return
+        self.mask = self._grammar.compute_bitmask()
+        if self._grammar.is_error():
+            self.error = f"the grammar cannot be followed: {self._grammar.get_error().partition(chr(10))[0]:.200}"
+
+    def _look_for_the_start(self, token_id: int) -> None:
+        text = self._tail + self._token_bytes(token_id)
+        if self._after in text:
+            self._after = b""
+        self._tail = text[max(0, len(text) - len(self._after) + 1) :]
+
+
+class Matchers:
+    """All grammars of one engine. The vocabulary is read when the first one comes."""
+
+    def __init__(self, open_tokenizer: Callable[[], Tokenizer], eos_token_ids: Callable[[Tokenizer], Sequence[int]]) -> None:
+        self._open_tokenizer = open_tokenizer
+        self._eos_token_ids = eos_token_ids
+        self._vocabulary: tuple[llguidance.LLTokenizer, Tokenizer] | None = None
+        self._built: OrderedDict[str, Future[llguidance.LLMatcher]] = OrderedDict()
+        self._builder: ThreadPoolExecutor | None = None
+        self._follower: ThreadPoolExecutor | None = None
+        self._following: Future[None] | None = None
+
+    def prepare(self, grammar: Grammar) -> Future[llguidance.LLMatcher]:
+        """Begin to build what `matcher` needs for the grammar, in a thread. The result, or its error, is the caller's only
+        to wait for."""
+        future = self._built.get(grammar.text)
+        if future is None:
+            if self._builder is None:
+                self._builder = _thread("grammars")
+            future = self._built[grammar.text] = self._builder.submit(self._build, grammar.text)
+            while len(self._built) > MAX_KEPT:
+                self._built.popitem(last=False)
+        self._built.move_to_end(grammar.text)
+        return future
+
+    def matcher(self, grammar: Grammar, output_token_ids: Sequence[int]) -> Matcher:
+        """For a sequence with this output so far; its first mask is computed in a thread (`wait`)."""
+        base = self.prepare(grammar).result()
+        assert self._vocabulary is not None
+        matcher = Matcher(base.deep_copy(), grammar.after.encode(), self._vocabulary[1].token_bytes)
+        self.follow([(matcher, output_token_ids)])
+        return matcher
+
+    def follow(self, steps: Sequence[tuple[Matcher, Sequence[int]]]) -> None:
+        """Let the matchers take their new tokens, in a thread, in the order of the calls."""
+        if self._follower is None:
+            self._follower = _thread("masks")
+        self._following = self._follower.submit(_follow, steps)
+
+    def wait(self) -> None:
+        """Until every mask is there."""
+        if self._following is not None:
+            self._following.result()
+            self._following = None
+
+    def close(self) -> None:
+        """End the threads. Idempotent."""
+        for executor in (self._builder, self._follower):
+            if executor is not None:
+                executor.shutdown(wait=True, cancel_futures=True)
+        self._built.clear()
+        self._builder = self._follower = self._following = self._vocabulary = None
+
+    def _build(self, text: str) -> llguidance.LLMatcher:
+        import llguidance
+
+        from octavo.grammar.limits import limits
+
+        if self._vocabulary is None:
+            tokenizer = self._open_tokenizer()
+            self._vocabulary = _vocabulary(tokenizer, self._eos_token_ids(tokenizer)), tokenizer
+        matcher = llguidance.LLMatcher(self._vocabulary[0], text, log_level=0, limits=limits())
+        if matcher.is_error():
+            raise OctavoError(f"the grammar does not compile: {matcher.get_error():.200}")
+        return matcher
+
+
+def _follow(steps: Sequence[tuple[Matcher, Sequence[int]]]) -> None:
+    for matcher, token_ids in steps:
+        try:
+            matcher.follow(token_ids)
+        except BaseException as error:  # a panic of the library too: it ends this sequence, not the step
+            matcher.error = f"the grammar cannot be followed: {type(error).__name__}: {error}"
+
+
+def _vocabulary(tokenizer: Tokenizer, eos_token_ids: Sequence[int]) -> llguidance.LLTokenizer:
+    import llguidance
+
+    wrapper = llguidance.TokenizerWrapper(_Vocabulary(tokenizer, eos_token_ids[0]))
+    return llguidance.LLTokenizer(wrapper, n_vocab=tokenizer.vocab_size, eos_token=list(eos_token_ids))
+
+
+class _Vocabulary:
+    """A tokenizer as llguidance wants it."""
+
+    bos_token_id = None
+
+    def __init__(self, tokenizer: Tokenizer, eos_token_id: int) -> None:
+        self.eos_token_id = eos_token_id
+        self.tokens = [tokenizer.token_bytes(token_id) for token_id in range(tokenizer.vocab_size)]
+        self.special_token_ids = sorted(tokenizer.special_ids)
+        self._tokenizer = tokenizer
+
+    def __call__(self, text: bytes | str) -> list[int]:
+        return self._tokenizer.encode(text.decode("utf-8", "replace") if isinstance(text, bytes) else text, False)
+
+
+def _thread(name: str) -> ThreadPoolExecutor:
+    """An executor of one thread with STACK, which is started at once: the size is one setting for all new threads."""
+    executor = ThreadPoolExecutor(1, thread_name_prefix=name)
+    before = threading.stack_size(STACK)
+    try:
+        executor.submit(int).result()
+    finally:
+        threading.stack_size(before)
+    return executor

@@ -1,0 +1,39 @@
+"""Compiling what requests ask their answers to be, one after the other, while the event loop and all others go on."""
+
+from __future__ import annotations
+
+import asyncio
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING
+
+from octavo.errors import UnavailableError
+
+if TYPE_CHECKING:
+    from octavo.engine.intake import Intake
+    from octavo.sampling.params import SamplingParams
+
+MAX_WAITING = 64
+
+
+class GrammarQueue:
+    """A thread that waits for the grammar process, so that those which tokenize never do."""
+
+    def __init__(self) -> None:
+        self._executor: ThreadPoolExecutor | None = None
+        self._num_waiting = 0
+
+    async def compile(self, intake: Intake, params: SamplingParams) -> None:
+        """Make the intake know the grammar of `params`. ValidationError as `GrammarCompiler.compile` says; UnavailableError
+        while too many wait."""
+        structured = params.structured_outputs
+        if structured is None or intake.tokenizer is None or intake.grammars.is_known(structured):
+            return
+        if self._num_waiting >= MAX_WAITING:
+            raise UnavailableError("Too many requests with new schemas or grammars wait to be compiled. Please try again.")
+        if self._executor is None:
+            self._executor = ThreadPoolExecutor(1, thread_name_prefix="grammar queue")
+        self._num_waiting += 1
+        try:
+            await asyncio.get_running_loop().run_in_executor(self._executor, intake.grammars.compile, structured)
+        finally:
+            self._num_waiting -= 1
