@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from octavo.options.description import Option, describe, option
+from octavo.options.parsers import REASONING_PARSERS, TOOL_PARSERS
 
 _ORIGIN = re.compile(r"[a-z][a-z0-9+.-]*://[^/?#]+|null")
 _METRIC_PREFIX = re.compile(r"([a-zA-Z_:][a-zA-Z0-9_:]*)?")
@@ -88,6 +89,12 @@ class EngineConfig:
         minimum=1.0,
     )
     max_logprobs: int = option(20, "Largest logprobs a request may ask for (-1: the vocabulary)", minimum=-1)
+    reasoning_parser: str | None = option(
+        None,
+        "Tell reasoning from content in answers, by this format (auto: the chat template's)",
+        choices=REASONING_PARSERS,
+        aliases={"": None},
+    )
     disable_progress: bool = option(False, "No progress bar")
     # server
     host: str = option("127.0.0.1", "Address to listen on", group="server")
@@ -113,6 +120,19 @@ class EngineConfig:
     )
     max_num_queued_tokens: int | None = option(
         None, "Tokens of prompts that may be to be computed; 503 for those that come then", group="server", minimum=1
+    )
+    enable_auto_tool_choice: bool = option(False, "Look for tool calls in answers to requests with tools", group="server")
+    tool_call_parser: str = option(
+        "auto",
+        "Format of the model's tool calls (auto: the chat template's)",
+        group="server",
+        choices=TOOL_PARSERS,
+    )
+    tool_call_regex: str | None = option(
+        None, "With --tool-call-parser regex: a pattern with the groups name and arguments", group="server"
+    )
+    exclude_tools_when_tool_choice_none: bool = option(
+        False, "Do not show the model a request's tools when it may not call them", group="server"
     )
     metrics_prefix: str = option("vllm:", "Prefix of the metric names", group="server")
     shutdown_timeout: float = option(
@@ -147,10 +167,21 @@ def _check_texts(config: EngineConfig) -> None:
         raise OPTIONS["metrics_prefix"].error(
             f"must be letters, digits, _ and : and not begin with a digit, got {config.metrics_prefix!r}"
         )
+    if config.tool_call_regex is not None:
+        _check_tool_call_regex(config.tool_call_regex)
     for name in ("shutdown_timeout", "max_itl_ms"):
         value = getattr(config, name)
         if value is not None and not math.isfinite(value):
             raise OPTIONS[name].error(f"must be a finite number, got {value}")
+
+
+def _check_tool_call_regex(pattern: str) -> None:
+    try:
+        groups = set(re.compile(pattern).groupindex)
+    except (re.error, RecursionError, OverflowError) as error:
+        raise OPTIONS["tool_call_regex"].error(f"is no regular expression: {error}") from None
+    if not groups >= {"name", "arguments"}:
+        raise OPTIONS["tool_call_regex"].error("must have the groups (?P<name>...) and (?P<arguments>...)")
 
 
 def _check_together(config: EngineConfig) -> None:
@@ -178,5 +209,11 @@ def _check_together(config: EngineConfig) -> None:
             raise OPTIONS[name].error("has no meaning without --ssl-certfile")
     if config.ssl_cert_reqs and config.ssl_ca_certs is None:
         raise OPTIONS["ssl_cert_reqs"].error("above 0 needs --ssl-ca-certs, against which certificates are checked")
+    if (config.tool_call_parser == "regex") != (config.tool_call_regex is not None):
+        raise OPTIONS["tool_call_regex"].error("and --tool-call-parser regex need each other; give both or neither")
+    if config.skip_tokenizer_init and (config.enable_auto_tool_choice or config.reasoning_parser):
+        raise OPTIONS["skip_tokenizer_init"].error(
+            "leaves no text for --enable-auto-tool-choice and --reasoning-parser; leave them out"
+        )
     if config.backend == "numpy" and config.cpu_isa != "auto":
         raise OPTIONS["cpu_isa"].error("chooses among the native kernels; it has no meaning with --backend numpy")

@@ -25,6 +25,7 @@ SHARED = {
     "octavo.kernels.ops",
     "octavo.models.config",
     "octavo.options.description",
+    "octavo.options.parsers",
     "octavo.outputs",
     "octavo.runner.batch",
     "octavo.sampling.params",

@@ -25,7 +25,7 @@ def option(
     group: str = "engine",
     flags: tuple[str, ...] = (),
     choices: tuple[str, ...] = (),
-    aliases: Mapping[str, str] | None = None,
+    aliases: Mapping[str, str | None] | None = None,
     minimum: float | None = None,
     above: float | None = None,
     maximum: float | None = None,

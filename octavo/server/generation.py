@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import Protocol, TypeVar
 
 from octavo.engine.request import Request, RequestDelta, TokenLogprobs
 from octavo.errors import EngineError, OctavoError
+from octavo.parsing.answer import AnswerParser
+from octavo.parsing.parts import Part, ToolCall, reasoning_and_calls
 from octavo.parsing.pipeline import OutputPipeline, Piece
 from octavo.server.admission import Visit
 from octavo.server.metrics import Metrics, SequenceEnd, SequenceTimes
@@ -37,6 +39,7 @@ class Prompt:
     request: Request
     text: str | None  # as it was given or rendered; None for token ids
     logprobs: list[TokenLogprobs | None] | None = None  # one per prompt token, when asked for
+    parser: Callable[[], AnswerParser | None] = lambda: None  # for each choice: what looks for reasoning and calls
     num_cached_tokens: int = 0
     is_prefilled: bool = False  # whether any choice has its first token
 
@@ -60,6 +63,8 @@ class Transcript:
 
     choice: Choice
     text: str = ""
+    reasoning: str = ""
+    calls: list[ToolCall] = field(default_factory=list)
     token_ids: list[int] = field(default_factory=list)
     logprobs: list[TokenLogprobs] = field(default_factory=list)
     finish_reason: str | None = None
@@ -80,8 +85,9 @@ class Generation:
         self.choices: list[Choice] = []
         for prompt in prompts:
             for _ in range(prompt.request.params.n):
-                pipeline = OutputPipeline(tokenizer, prompt.request.params, prompt.request.prompt_token_ids)
-                self.choices.append(Choice(len(self.choices), prompt, pipeline, SequenceTimes(prompt.request.arrival_time)))
+                request = prompt.request
+                pipeline = OutputPipeline(tokenizer, request.params, request.prompt_token_ids, prompt.parser())
+                self.choices.append(Choice(len(self.choices), prompt, pipeline, SequenceTimes(request.arrival_time)))
         visit.add_prompts(self.num_prompt_tokens)
 
     @property
@@ -99,6 +105,11 @@ class Generation:
         """Tokens that the model made so far, in all choices."""
         return sum(choice.num_tokens for choice in self.choices)
 
+    @property
+    def num_reasoning_tokens(self) -> int:
+        """Of these, the tokens of reasoning."""
+        return sum(choice.pipeline.num_reasoning_tokens for choice in self.choices)
+
     def events(self) -> Events:
         """Every piece with its choice, as it comes; each choice's last has a finish_reason. Closing it aborts the rest.
 
@@ -113,15 +124,19 @@ class Generation:
         """Everything, when all is done."""
         transcripts = [Transcript(choice) for choice in self.choices]
         texts: list[list[str]] = [[] for _ in self.choices]
+        parts: list[list[Part]] = [[] for _ in self.choices]
         async with aclosing(self.events()) as events:
             async for choice, piece in events:
                 transcript = transcripts[choice.number]
                 texts[choice.number].append(piece.text)
+                parts[choice.number] += piece.parts
                 transcript.token_ids += piece.token_ids
                 transcript.logprobs += piece.logprobs or ()
                 transcript.finish_reason, transcript.stop_reason = piece.finish_reason, piece.stop_reason
-        for transcript, parts in zip(transcripts, texts, strict=True):
-            transcript.text = "".join(parts)
+        for transcript in transcripts:
+            number = transcript.choice.number
+            transcript.text = "".join(texts[number])
+            transcript.reasoning, transcript.calls = reasoning_and_calls(parts[number])
         return transcripts
 
     async def _prompt_events(self, prompt: Prompt, choices: Sequence[Choice]) -> Events:

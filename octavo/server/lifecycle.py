@@ -31,6 +31,7 @@ from octavo.engine.request import EngineStatus
 from octavo.errors import EngineDeadError, StartupError
 from octavo.server.app import create_app
 from octavo.server.errors import ShuttingDownError
+from octavo.server.formats import model_formats
 from octavo.server.http import http_config
 from octavo.server.metrics import Metrics
 from octavo.server.startup import ModelOpening, Phases, ProgressReport, table, url
@@ -108,7 +109,9 @@ class _Lifecycle:
         intake.max_model_len = status.max_model_len or intake.max_model_len
         names = self._config.served_model_name or (self._config.model or DEFAULT_MODEL,)
         self._state.metrics.open(names[0], intake.max_model_len)
-        self._state.model = Model(names, str(path), intake, int(time.time()), self._config.trust_request_chat_template)
+        formats = model_formats(self._config, intake)
+        trusts = self._config.trust_request_chat_template
+        self._state.model = Model(names, str(path), intake, int(time.time()), trusts, formats)
         self._phases.mark("ready")
         gc.freeze()  # vocabulary, template and libraries stay: the collector need not look at them again
         engine = {f"engine: {name}": f"{seconds:.2f} s" for name, seconds in status.seconds.items()}

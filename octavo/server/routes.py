@@ -9,7 +9,7 @@ from starlette.types import ASGIApp
 
 from octavo.server import cache, health
 from octavo.server.endpoint import BodyEndpoint, BodyHandler, Endpoint, Handler
-from octavo.server.openai import chat, completions, models, tokenize
+from octavo.server.openai import chat, chat_schema, completions, models, tokenize
 from octavo.server.state import ServerState
 
 
@@ -57,9 +57,9 @@ OPERATIONS: tuple[Operation | BodyOperation, ...] = (
     BodyOperation(
         "/v1/chat/completions",
         chat.create_chat_completion,
-        chat.ChatCompletionRequest,
-        chat.ChatCompletionResponse,
-        chat.ChatCompletionChunk,
+        chat_schema.ChatCompletionRequest,
+        chat_schema.ChatCompletionResponse,
+        chat_schema.ChatCompletionChunk,
     ),
     BodyOperation(
         "/v1/completions",

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, TypeVar
 from octavo.config import EngineConfig
 from octavo.engine.request import EngineStatus
 from octavo.errors import EngineDeadError, NotFoundError
+from octavo.parsing.formats import OutputFormats
 from octavo.server.admission import Admission, Visit
 from octavo.server.deadline import set_deadline
 from octavo.server.errors import LoadingError, ShuttingDownError
@@ -35,6 +36,7 @@ class Model:
     intake: Intake
     created: int  # seconds since the epoch
     trusts_request_templates: bool = False
+    formats: OutputFormats = field(default_factory=OutputFormats)
 
     def check_name(self, name: str | None) -> None:
         """Raises NotFoundError for another model's name; none at all means this one."""

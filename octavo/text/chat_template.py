@@ -78,6 +78,11 @@ class ChatTemplate:
         except ValidationError as error:
             raise ConfigError(error.message) from None
 
+    @property
+    def tool_source(self) -> str:
+        """The source that conversations with tools are rendered with; "" if there is none."""
+        return self._sources.get("tool_use", self._sources.get("default", ""))
+
     @cached_property
     def knows_developer(self) -> bool:
         """Whether the role "developer" means something to it: it names the role, and prints such a message."""

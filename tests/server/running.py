@@ -22,6 +22,7 @@ from octavo.engine.intake import Intake
 from octavo.engine.plan import StepPlan
 from octavo.engine.request import EngineStats
 from octavo.server.app import create_app
+from octavo.server.formats import model_formats
 from octavo.server.http import http_config
 from octavo.server.metrics import Metrics, SequenceEnd
 from octavo.server.startup import bind
@@ -93,7 +94,8 @@ class RunningServer:
         self.client = InProcessClient(scripted_engine(self.runner, scheduling_policy=config.scheduling_policy))
         self.metrics = NewsMetrics()
         self.state = ServerState(config, metrics=self.metrics)
-        self.state.model = Model(("m", "alias"), "MODEL_DIR", intake, int(time.time()))
+        formats = model_formats(config, intake)
+        self.state.model = Model(("m", "alias"), "MODEL_DIR", intake, int(time.time()), formats=formats)
         self.metrics.open("m", intake.max_model_len)
         self.listener = bind("127.0.0.1", 0)
         self.address = f"http://127.0.0.1:{self.listener.getsockname()[1]}"

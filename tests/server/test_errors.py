@@ -170,7 +170,6 @@ def test_token_ids_outside_the_vocabulary_have_no_text(server: RunningServer) ->
 @pytest.mark.parametrize(
     ("field", "value"),
     [
-        ("tools", [{"type": "function", "function": {"name": "f"}}]),
         ("best_of", 2),
         ("guided_json", {}),
         ("use_beam_search", True),

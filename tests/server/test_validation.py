@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from octavo.server.body import decode_json
 from octavo.server.issues import SchemaError
-from octavo.server.openai.chat import ChatCompletionRequest
+from octavo.server.openai.chat_schema import ChatCompletionRequest
 from octavo.server.validation import convert
 
 

@@ -3,125 +3,35 @@
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import msgspec
-from msgspec import UNSET, UnsetType
 
 from octavo.errors import ValidationError
+from octavo.parsing.answer import AnswerParser
 from octavo.parsing.pipeline import Piece
 from octavo.server.exchange import Exchange
 from octavo.server.generation import Choice, Generation, Prompt, Transcript
 from octavo.server.openai import schema
-from octavo.server.openai.conversation import TemplateVariables, render
-from octavo.server.openai.logprobs import ChatLogprobs, PromptLogprobs, TokenNames, chat_logprobs, prompt_logprobs
-from octavo.server.openai.schema import SYSTEM_FINGERPRINT, GenerationFields, UsageInfo
+from octavo.server.openai.chat_schema import (
+    ChatChoice,
+    ChatCompletionChunk,
+    ChatCompletionRequest,
+    ChatCompletionResponse,
+    ChatDelta,
+    ChatStreamChoice,
+)
+from octavo.server.openai.conversation import continued_text, render
+from octavo.server.openai.deltas import deltas, finish_reason, message
+from octavo.server.openai.logprobs import TokenNames, chat_logprobs, prompt_logprobs
+from octavo.server.openai.schema import SYSTEM_FINGERPRINT, UsageInfo
+from octavo.server.openai.tools import ToolChoice, read_tools
 from octavo.server.sse import event
-from octavo.server.state import ServerState, offload
-
-
-class ChatCompletionRequest(GenerationFields, kw_only=True):
-    """The body. Fields that are not here are accepted and ignored."""
-
-    messages: list[Any]
-    add_generation_prompt: bool = True
-    continue_final_message: bool = False
-    add_special_tokens: bool = False
-    documents: list[Any] | None = None
-    chat_template: str | None = None
-    chat_template_kwargs: TemplateVariables | None = None
-    media_io_kwargs: dict[str, Any] | None = None
-    mm_processor_kwargs: dict[str, Any] | None = None
-    tools: list[Any] | None = None
-    logprobs: bool | None = False
-    top_logprobs: int | None = 0
-    max_tokens: int | None = None
-    max_completion_tokens: int | None = None
-    n: int | None = 1
-    tool_choice: Any = None
-    parallel_tool_calls: bool | None = True
-    reasoning_effort: Any = None
-    include_reasoning: bool = True
-    echo: bool = False
-    return_prompt_text: bool | None = None
-
-
-class ChatMessage(msgspec.Struct):
-    """What the model said."""
-
-    role: str
-    content: str | None
-    refusal: str | None = None
-    annotations: None = None
-    audio: None = None
-    function_call: None = None
-    reasoning: str | None = None
-
-
-class ChatChoice(msgspec.Struct):
-    """One of n answers."""
-
-    index: int
-    message: ChatMessage
-    logprobs: ChatLogprobs | None
-    finish_reason: str | None
-    stop_reason: int | str | None
-    token_ids: list[int] | None
-    routed_experts: None = None
-
-
-class ChatCompletionResponse(msgspec.Struct, kw_only=True):
-    """The whole answer."""
-
-    id: str
-    object: str = "chat.completion"
-    created: int
-    model: str
-    choices: list[ChatChoice]
-    service_tier: None = None
-    system_fingerprint: str = SYSTEM_FINGERPRINT
-    usage: UsageInfo
-    prompt_logprobs: PromptLogprobs | None
-    prompt_token_ids: list[int] | None
-    prompt_text: str | None
-    kv_transfer_params: None = None
-    ec_transfer_params: None = None
-    metrics: None = None
-
-
-class ChatDelta(msgspec.Struct):
-    """What is new in a choice; the first one has the role."""
-
-    role: str | UnsetType = UNSET
-    content: str | UnsetType = UNSET
-
-
-class ChatStreamChoice(msgspec.Struct):
-    """The part of one choice in an event."""
-
-    index: int
-    delta: ChatDelta
-    logprobs: ChatLogprobs | None = None
-    finish_reason: str | None = None
-    stop_reason: int | str | UnsetType | None = UNSET
-    token_ids: list[int] | UnsetType | None = UNSET
-
-
-class ChatCompletionChunk(msgspec.Struct):
-    """One event. UNSET members are left out, as vLLM leaves out what it did not set."""
-
-    id: str
-    object: str
-    created: int
-    model: str
-    choices: list[ChatStreamChoice]
-    usage: UsageInfo | UnsetType = UNSET
-    system_fingerprint: str | UnsetType = UNSET
-    prompt_token_ids: list[int] | UnsetType | None = UNSET
-    prompt_text: str | UnsetType | None = UNSET
+from octavo.server.state import Model, ServerState, offload
 
 
 async def create_chat_completion(
@@ -131,6 +41,7 @@ async def create_chat_completion(
     client, model = server.ready()
     model.check_name(body.model)
     check_chat(body)
+    tools = read_tools(body.tools, body.tool_choice, looks_for_calls=model.formats.tools is not None)
     name = "max_tokens" if body.max_completion_tokens is None else "max_completion_tokens"
     params = schema.sampling_params(
         body,
@@ -141,7 +52,8 @@ async def create_chat_completion(
     )
     visit = server.let_in(exchange, params.n, body.timeout)
     await server.grammars.compile(model.intake, params)
-    text = await render(model, exchange, body)
+    shows_tools = tools.mode != "none" or not server.config.exclude_tools_when_tool_choice_none
+    text = await render(model, exchange, body, shows_tools=shows_tools)
     id = schema.response_id("chatcmpl", exchange.header(b"x-request-id"), body)
     request = await offload(
         len(text),
@@ -155,17 +67,18 @@ async def create_chat_completion(
             priority=body.priority,
         ),
     )
-    generation = Generation(client, server.metrics, model.intake.tokenizer, [Prompt(request, text)], visit)
+    prompt = Prompt(request, text, parser=answer_parser(model, body, text, tools))
+    generation = Generation(client, server.metrics, model.intake.tokenizer, [prompt], visit)
     names = TokenNames(model.intake.tokenizer, bool(body.return_tokens_as_token_ids))
-    answer = _Answer(id, int(time.time()), model.names[0], body, generation, names, _continued_text(body))
+    prefix = continued_text(body) if body.echo else ""
+    has_reasoning = model.formats.reasoning is not None
+    answer = _Answer(id, int(time.time()), model.names[0], body, generation, names, prefix, has_reasoning)
     return answer.stream() if body.stream else answer.whole(await generation.collect())
 
 
 def check_chat(body: ChatCompletionRequest) -> None:
-    """Refuse what means nothing or is not there yet. Without tools a `tool_choice` of none or auto is no choice."""
-    if body.tool_choice not in (None, "none", "auto") and not body.tools:
-        raise ValidationError("When using `tool_choice`, `tools` must be set.", parameter="tool_choice")
-    schema.check_supported(body, {"tools": (None, [])})
+    """Refuse what means nothing or is not there yet."""
+    schema.check_supported(body, {})
     schema.check_stream(body)
     if body.top_logprobs is not None and body.top_logprobs != 0:
         if body.top_logprobs < -1:
@@ -175,11 +88,13 @@ def check_chat(body: ChatCompletionRequest) -> None:
             raise ValidationError("when using `top_logprobs`, `logprobs` must be set to true.", parameter="top_logprobs")
 
 
-def _continued_text(body: ChatCompletionRequest) -> str:
-    """With `echo`, the assistant's last message, which the answer goes on from."""
-    last = body.messages[-1]
-    content = last.get("content") if body.echo and last.get("role") == "assistant" else None
-    return content if isinstance(content, str) else ""
+def answer_parser(
+    model: Model, body: ChatCompletionRequest, text: str, tools: ToolChoice
+) -> Callable[[], AnswerParser | None]:
+    """What makes, for each choice, the parser that finds reasoning and calls in it."""
+    continued = continued_text(body) if body.continue_final_message else None
+    functions = tools.functions if tools.mode != "none" else None
+    return partial(model.formats.answer, text, continued, functions, only_one_call=body.parallel_tool_calls is False)
 
 
 @dataclass(slots=True)
@@ -193,6 +108,7 @@ class _Answer:
     generation: Generation
     names: TokenNames
     prefix: str  # the continued message, with echo
+    has_reasoning: bool  # it is looked for
 
     @property
     def prompt(self) -> Prompt:
@@ -200,15 +116,13 @@ class _Answer:
 
     def whole(self, transcripts: list[Transcript]) -> bytes:
         """The answer in one piece."""
-        generation, body = self.generation, self.body
+        body = self.body
         response = ChatCompletionResponse(
             id=self.id,
             created=self.created,
             model=self.model,
             choices=[self._choice(transcript) for transcript in transcripts],
-            usage=schema.full_usage(
-                generation.num_prompt_tokens, generation.num_output_tokens, generation.num_cached_tokens
-            ),
+            usage=schema.full_usage(*self._counts()),
             prompt_logprobs=prompt_logprobs(self.prompt.logprobs, self.names),
             prompt_token_ids=self.prompt.request.prompt_token_ids if body.return_token_ids else None,
             prompt_text=self.prompt.text if body.return_prompt_text else None,
@@ -227,14 +141,23 @@ class _Answer:
                 if not begun[choice.number]:
                     begun[choice.number] = True
                     data = event(self._first_chunk(choice, continuous))
-                if piece.text or piece.finish_reason is not None or (verbose and piece.token_ids):
-                    data += event(self._chunk(choice, piece, continuous, not options.include_usage))
+                for chunk in self._chunks(choice, piece, continuous, verbose):
+                    data += event(chunk)
                 if data:
                     yield data
         if options.include_usage:
-            generation = self.generation
-            total = schema.usage(generation.num_prompt_tokens, generation.num_output_tokens, generation.num_cached_tokens)
-            yield event(self._envelope([], usage=total, system_fingerprint=SYSTEM_FINGERPRINT))
+            yield event(self._envelope([], usage=schema.usage(*self._counts()), system_fingerprint=SYSTEM_FINGERPRINT))
+
+    def _counts(self) -> tuple[int, int, int, int | None]:
+        """Of prompt, answer, cached and reasoning tokens."""
+        generation = self.generation
+        num_reasoning_tokens = generation.num_reasoning_tokens if self.has_reasoning else None
+        return (
+            generation.num_prompt_tokens,
+            generation.num_output_tokens,
+            generation.num_cached_tokens,
+            num_reasoning_tokens,
+        )
 
     def _envelope(self, choices: list[ChatStreamChoice], **more: Any) -> ChatCompletionChunk:
         return ChatCompletionChunk(self.id, "chat.completion.chunk", self.created, self.model, choices, **more)
@@ -250,20 +173,30 @@ class _Answer:
             chunk.usage = self._usage(0)
         return chunk
 
-    def _chunk(self, choice: Choice, piece: Piece, continuous: bool, fingerprint: bool) -> ChatCompletionChunk:
-        part = ChatStreamChoice(choice.number, ChatDelta(content=piece.text), token_ids=None)
+    def _chunks(self, choice: Choice, piece: Piece, continuous: bool, verbose: bool) -> list[ChatCompletionChunk]:
+        """The piece's events. The first has its ids and logprobs (which some answers show without any text), the last one
+        its end."""
+        new = deltas(piece, choice, include_reasoning=self.body.include_reasoning)
+        if not new and verbose and piece.token_ids:
+            new = [ChatDelta(content="")]
+        parts = [ChatStreamChoice(choice.number, delta, token_ids=None) for delta in new]
+        chunks = [self._envelope([part]) for part in parts]
+        if parts:
+            self._describe(parts[0], piece)
+        if piece.finish_reason is not None:
+            parts[-1].finish_reason = finish_reason(piece.finish_reason, choice)
+            parts[-1].stop_reason = piece.stop_reason
+            if not (self.body.stream_options and self.body.stream_options.include_usage):
+                chunks[-1].system_fingerprint = SYSTEM_FINGERPRINT
+        for chunk in chunks if continuous else ():
+            chunk.usage = self._usage(choice.num_tokens)
+        return chunks
+
+    def _describe(self, part: ChatStreamChoice, piece: Piece) -> None:
         if self.body.return_token_ids:
             part.token_ids = piece.token_ids
         if piece.logprobs:
             part.logprobs = chat_logprobs(piece.logprobs, self.body.top_logprobs or 0, self.names)
-        chunk = self._envelope([part])
-        if piece.finish_reason is not None:
-            part.finish_reason, part.stop_reason = piece.finish_reason, piece.stop_reason
-            if fingerprint:
-                chunk.system_fingerprint = SYSTEM_FINGERPRINT
-        if continuous:
-            chunk.usage = self._usage(choice.num_tokens)
-        return chunk
 
     def _usage(self, num_output_tokens: int) -> UsageInfo:
         usage = schema.usage(self.generation.num_prompt_tokens, num_output_tokens)
@@ -276,9 +209,9 @@ class _Answer:
         )
         return ChatChoice(
             index=transcript.choice.number,
-            message=ChatMessage("assistant", self.prefix + transcript.text),
+            message=message(transcript, self.prefix, include_reasoning=self.body.include_reasoning),
             logprobs=logprobs,
-            finish_reason=transcript.finish_reason,
+            finish_reason=finish_reason(transcript.finish_reason, transcript.choice),
             stop_reason=transcript.stop_reason,
             token_ids=transcript.token_ids if self.body.return_token_ids else None,
         )

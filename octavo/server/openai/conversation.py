@@ -25,8 +25,11 @@ class Conversation(Protocol):
     chat_template_kwargs: dict[str, Any] | None
 
 
-async def render(model: Model, exchange: Exchange, body: Conversation) -> str:
-    """The prompt's text. ValidationError for messages that are none, and with the template's own words when it refuses."""
+async def render(model: Model, exchange: Exchange, body: Conversation, *, shows_tools: bool = True) -> str:
+    """The prompt's text, with the tools if it `shows_tools`.
+
+    ValidationError for messages that are none, and with the template's own words when it refuses.
+    """
     if body.chat_template is not None and not model.trusts_request_templates:
         text = (
             "`chat_template` of a request is not trusted. Start the server with --chat-template to use another one, or with "
@@ -38,7 +41,7 @@ async def render(model: Model, exchange: Exchange, body: Conversation) -> str:
         return model.intake.render_chat(
             body.messages,
             chat_template=body.chat_template,
-            tools=body.tools,
+            tools=body.tools if shows_tools else None,
             documents=body.documents,
             add_generation_prompt=body.add_generation_prompt,
             continue_final_message=body.continue_final_message,
@@ -46,3 +49,10 @@ async def render(model: Model, exchange: Exchange, body: Conversation) -> str:
         )
 
     return await offload(exchange.num_body_bytes, work)
+
+
+def continued_text(body: Conversation) -> str:
+    """The text of the last message if it is the assistant's, which the answer goes on from."""
+    last = body.messages[-1]
+    content = last.get("content") if last.get("role") == "assistant" else None
+    return content if isinstance(content, str) else ""

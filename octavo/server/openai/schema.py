@@ -142,6 +142,12 @@ class PromptTokensDetails(msgspec.Struct):
     cached_tokens: int
 
 
+class CompletionTokensDetails(msgspec.Struct):
+    """Of the answer's tokens, those of reasoning."""
+
+    reasoning_tokens: int
+
+
 class UsageInfo(msgspec.Struct):
     """Token counts. What is UNSET is left out, null is sent: streams send less than whole answers do."""
 
@@ -149,19 +155,29 @@ class UsageInfo(msgspec.Struct):
     total_tokens: int
     completion_tokens: int
     prompt_tokens_details: PromptTokensDetails | UnsetType = UNSET
-    completion_tokens_details: UnsetType | None = UNSET
+    completion_tokens_details: CompletionTokensDetails | UnsetType | None = UNSET
 
 
-def usage(num_prompt_tokens: int, num_output_tokens: int, num_cached_tokens: int | None = None) -> UsageInfo:
-    """The counts. `num_cached_tokens` is None where the prompt has not been computed yet."""
-    details = UNSET if num_cached_tokens is None else PromptTokensDetails(num_cached_tokens)
-    return UsageInfo(num_prompt_tokens, num_prompt_tokens + num_output_tokens, num_output_tokens, details)
+def usage(
+    num_prompt_tokens: int,
+    num_output_tokens: int,
+    num_cached_tokens: int | None = None,
+    num_reasoning_tokens: int | None = None,
+) -> UsageInfo:
+    """The counts. `num_cached_tokens` is None where the prompt has not been computed yet, `num_reasoning_tokens` where
+    reasoning is not looked for."""
+    cached = UNSET if num_cached_tokens is None else PromptTokensDetails(num_cached_tokens)
+    details = UNSET if num_reasoning_tokens is None else CompletionTokensDetails(num_reasoning_tokens)
+    return UsageInfo(num_prompt_tokens, num_prompt_tokens + num_output_tokens, num_output_tokens, cached, details)
 
 
-def full_usage(num_prompt_tokens: int, num_output_tokens: int, num_cached_tokens: int) -> UsageInfo:
+def full_usage(
+    num_prompt_tokens: int, num_output_tokens: int, num_cached_tokens: int, num_reasoning_tokens: int | None = None
+) -> UsageInfo:
     """As a whole answer has it, with what there is not as null."""
-    full = usage(num_prompt_tokens, num_output_tokens, num_cached_tokens)
-    full.completion_tokens_details = None
+    full = usage(num_prompt_tokens, num_output_tokens, num_cached_tokens, num_reasoning_tokens)
+    if full.completion_tokens_details is UNSET:
+        full.completion_tokens_details = None
     return full
 
 

@@ -1,0 +1,14 @@
+"""`<tool_call>{"name": ..., "arguments": {...}}</tool_call>`: Hermes 2 and 3, Qwen 2.5 and 3, Granite 4."""
+
+from __future__ import annotations
+
+from octavo.parsing.tools.json_calls import MarkedJsonParser
+
+
+class HermesParser(MarkedJsonParser):
+    """A marker that no call follows is text like any other. What stands between a call and its closing marker is content,
+    and the closing marker may be missing."""
+
+    opening = ("<tool_call>",)
+    closing = ("</tool_call>",)
+    special = ("<tool_call>", "</tool_call>")
