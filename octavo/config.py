@@ -134,6 +134,12 @@ class EngineConfig:
     exclude_tools_when_tool_choice_none: bool = option(
         False, "Do not show the model a request's tools when it may not call them", group="server"
     )
+    engine_stall_timeout: float = option(
+        300.0,
+        "Seconds without a step, with requests there, until /health is 503 and the state is logged (0: never)",
+        group="server",
+        minimum=0.0,
+    )
     metrics_prefix: str = option("vllm:", "Prefix of the metric names", group="server")
     shutdown_timeout: float = option(
         30.0, "Seconds that running requests get to end after SIGTERM", group="server", minimum=0.0
@@ -169,7 +175,7 @@ def _check_texts(config: EngineConfig) -> None:
         )
     if config.tool_call_regex is not None:
         _check_tool_call_regex(config.tool_call_regex)
-    for name in ("shutdown_timeout", "max_itl_ms"):
+    for name in ("shutdown_timeout", "engine_stall_timeout", "max_itl_ms"):
         value = getattr(config, name)
         if value is not None and not math.isfinite(value):
             raise OPTIONS[name].error(f"must be a finite number, got {value}")

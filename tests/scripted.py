@@ -45,6 +45,7 @@ class Script(msgspec.Struct):
     failing_steps: list[int] = []  # steps (from 0) that raise
     exit_at_step: int | None = None  # the process ends with exit code 7 there
     step_seconds: float = 0.0
+    stuck_at_step: tuple[int, str] | None = None  # that step lasts until somebody opens the FIFO of this path for writing
     start_error: str | None = None  # loading fails with this StartupError
     start_seconds: float = 0.0  # loading takes this long ...
     start_gate: str | None = None  # ... and until somebody opens this FIFO for writing
@@ -160,6 +161,8 @@ class ScriptedRunner:
         step, self.num_steps = self.num_steps, self.num_steps + 1
         if self.script.step_seconds:
             time.sleep(self.script.step_seconds)
+        if self.script.stuck_at_step is not None and step == self.script.stuck_at_step[0]:
+            Path(self.script.stuck_at_step[1]).read_bytes()
         if step == self.script.exit_at_step:
             os._exit(7)
         if step in self.script.failing_steps:

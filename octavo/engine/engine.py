@@ -8,6 +8,8 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+import msgspec
+
 from octavo.cache.block_pool import BlockPool
 from octavo.engine.admission import check_can_run
 from octavo.engine.pace import Pace
@@ -78,6 +80,11 @@ class Engine:
     def has_work(self) -> bool:
         """Whether `step` has something to compute or to say."""
         return bool(self._sequences or self._pending or self._preparation)
+
+    @property
+    def num_steps(self) -> int:
+        """Steps that were begun."""
+        return self._counters.num_steps
 
     def add(self, request: Request) -> None:
         """Queue the n sequences of a request, or refuse it with deltas if it can never run. An id that is running already
@@ -158,7 +165,7 @@ class Engine:
         return self._pool.counts()
 
     def debug_state(self) -> dict[str, Any]:
-        """Running and waiting sequences (the first 100 of each) and the state of the pool, for people."""
+        """Running and waiting sequences (the first 100 of each), the state of the pool, and the counters, for people."""
         running, waiting = list(self._scheduler.running), list(self._scheduler.waiting)
         return {
             "running": [sequence.describe() for sequence in running[:100]],
@@ -166,6 +173,7 @@ class Engine:
             "num_running": len(running),
             "num_waiting": len(waiting),
             "blocks": self._pool.counts(),
+            "stats": msgspec.structs.asdict(self.stats()),
         }
 
     def close(self) -> None:

@@ -24,6 +24,7 @@ from octavo.engine.engine import Engine
 from octavo.engine.messages import Abort, Call, Reply, Submit, address, decode_command, decode_launch, encode
 from octavo.engine.operations import perform
 from octavo.engine.request import EngineOutput, EngineStatus
+from octavo.engine.watchdog import StallReporter, Watchdog
 from octavo.errors import EngineError, OctavoError
 
 logger = logging.getLogger(__name__)
@@ -103,6 +104,7 @@ def main() -> int:
 
         engine = cast(Engine, factory(launch.config, report))
         gc.freeze()  # what was loaded stays: the collector need not look at it again
+        StallReporter(engine, Watchdog(launch.config.engine_stall_timeout)).start()
         serve(engine, channels)
     except OctavoError as error:
         line.sendall(encode(EngineStatus("dead", message=error.message)))

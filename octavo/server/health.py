@@ -13,7 +13,7 @@ QUIET_PATHS = frozenset({"/health", "/livez", "/readyz", "/ping", "/load", "/met
 
 
 class Health(msgspec.Struct):
-    """Why the server takes no requests. `status` is loading, stopping or dead; `percent` is of the phase."""
+    """Why nothing is served. `status` is loading, stopping, dead or stalled; `percent` is of the phase."""
 
     status: str
     phase: str
@@ -36,24 +36,19 @@ class Version(msgspec.Struct):
 
 async def health(server: ServerState, exchange: Exchange) -> None:
     """200 and nothing when requests are served; else 503 and the reason."""
-    status = server.status
-    if server.stopping:
-        state = "stopping"
-    elif status.is_dead:
-        state = "dead"
-    elif server.model is None or not status.is_ready:
-        state = "loading"
-    else:
+    if server.phase == "ready":
         await exchange.respond(b"")
         return
-    body = msgspec.json.encode(Health(state, status.phase, round(status.percent, 1), status.message, status.seconds))
+    state, status = server.phase, server.status
+    message = server.stall or "" if state == "stalled" else status.message
+    body = msgspec.json.encode(Health(state, status.phase, round(status.percent, 1), message, status.seconds))
     headers = [(b"retry-after", b"1")] if state == "loading" else []
     await exchange.respond(body, status=503, headers=headers)
 
 
 async def live(server: ServerState, exchange: Exchange) -> None:
-    """200 unless the engine is dead: also while the model loads, and while the server stops."""
-    if server.status.is_dead:
+    """200 unless the engine is dead or stuck: also while the model loads, and while the server stops."""
+    if server.status.is_dead or server.stall is not None:
         await health(server, exchange)
     else:
         await exchange.respond(b"")

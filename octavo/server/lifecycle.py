@@ -28,12 +28,14 @@ from octavo.engine.async_client import AsyncClient
 from octavo.engine.client import EngineClient
 from octavo.engine.intake import Intake
 from octavo.engine.request import EngineStatus
+from octavo.engine.watchdog import Watchdog
 from octavo.errors import EngineDeadError, StartupError
 from octavo.server.app import create_app
 from octavo.server.errors import ShuttingDownError
 from octavo.server.formats import model_formats
 from octavo.server.http import http_config
 from octavo.server.metrics import Metrics
+from octavo.server.stall import StallWatch
 from octavo.server.startup import ModelOpening, Phases, ProgressReport, table, url
 from octavo.server.state import Model, ServerState
 from octavo.weights.hub import DEFAULT_MODEL
@@ -85,6 +87,8 @@ class _Lifecycle:
         client.on_stats(self._state.metrics.on_engine_stats)
         starting = asyncio.create_task(self._start(client, listener))
         ending = asyncio.create_task(self._ending.wait())
+        watch = StallWatch(self._state, Watchdog(self._config.engine_stall_timeout))
+        watching = asyncio.create_task(watch.run())
         try:
             tasks: list[asyncio.Task[Any]] = [starting, ending]
             await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
@@ -93,7 +97,7 @@ class _Lifecycle:
             await ending
             await self._drain()
         finally:
-            for task in (starting, ending):
+            for task in (starting, ending, watching):
                 task.cancel()
             http.should_exit = True
             http.force_exit = self._hurry.is_set()

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import msgspec
 from starlette.types import ASGIApp
 
-from octavo.server import cache, health
+from octavo.server import cache, debug, health
 from octavo.server.endpoint import BodyEndpoint, BodyHandler, Endpoint, Handler
 from octavo.server.openai import chat, chat_schema, completions, models, tokenize
 from octavo.server.state import ServerState
@@ -51,6 +51,7 @@ OPERATIONS: tuple[Operation | BodyOperation, ...] = (
     Operation("/load", health.load, response=health.Load),
     Operation("/version", health.version, response=health.Version),
     Operation("/metrics", health.metrics),
+    Operation("/debug/state", debug.debug_state, response=debug.DebugState),
     Operation("/reset_prefix_cache", cache.reset_prefix_cache, ("POST",)),
     Operation("/v1/models", models.list_models, response=models.ModelList),
     Operation("/v1/models/{model:path}", models.get_model, response=models.ModelCard),

@@ -6,7 +6,7 @@ import asyncio
 import itertools
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from octavo.config import EngineConfig
 from octavo.engine.request import EngineStatus
@@ -53,11 +53,13 @@ class ServerState:
     client: AsyncClient | None = None
     model: Model | None = None
     stopping: bool = False
+    stall: str | None = None  # why nothing moves, while nothing does
     metrics: Metrics = field(default_factory=Metrics)
     running: dict[asyncio.Task[None], Exchange] = field(default_factory=dict)
     grammars: GrammarQueue = field(default_factory=GrammarQueue)
 
     on_first_answer: Callable[[], None] | None = None  # called once, when the first request has been answered
+    engine_state: asyncio.Future[dict[str, Any]] | None = None  # that somebody has asked for last
     _serial: Iterator[int] = field(default_factory=itertools.count)
 
     def __post_init__(self) -> None:
@@ -86,6 +88,17 @@ class ServerState:
     def status(self) -> EngineStatus:
         """The engine's phase; "starting" before there is one."""
         return EngineStatus("starting") if self.client is None else self.client.status
+
+    @property
+    def phase(self) -> str:
+        """stopping, dead, loading, stalled or ready."""
+        if self.stopping:
+            return "stopping"
+        if self.status.is_dead:
+            return "dead"
+        if self.model is None or not self.status.is_ready:
+            return "loading"
+        return "stalled" if self.stall is not None else "ready"
 
     def ready(self) -> tuple[AsyncClient, Model]:
         """Client and model, when requests can be served. Raises UnavailableError with the reason when they cannot."""
