@@ -8,7 +8,7 @@ import re
 from octavo.parsing.json_text import escaped
 from octavo.parsing.scanner import Emit, Markers, Reading, Scanner
 
-_MAX_DEPTH = 64
+_MAX_DEPTH = 32
 _CONSTANTS = {"True": "true", "False": "false", "None": "null", "true": "true", "false": "false", "null": "null"}
 _CLOSING = {"[": "]", "(": ")", "{": "}"}
 _JSON_NUMBER = re.compile(r"-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?")

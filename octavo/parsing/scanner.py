@@ -20,7 +20,7 @@ _SPACE = " \t\r\n"
 class Scanner:
     """The text that has arrived and is not read yet. `peek` and `match` decide with as little of it as possible."""
 
-    __slots__ = ("_ended", "_marks", "_position", "_text", "ended_well")
+    __slots__ = ("_ended", "_marks", "_position", "_text", "ended_well", "num_reread")
 
     def __init__(self) -> None:
         self._text = ""
@@ -29,6 +29,8 @@ class Scanner:
         self._marks: list[int] = []
         self.ended_well = False
         """Whether the text has ended where its author wanted it to."""
+        self.num_reread = 0
+        """Characters that were read in vain, as the reading went back."""
 
     def feed(self, text: str) -> None:
         """More has arrived."""
@@ -57,7 +59,9 @@ class Scanner:
 
     def reset(self) -> None:
         """Go back to the last mark."""
-        self._position = self._marks.pop()
+        mark = self._marks.pop()
+        self.num_reread += self._position - mark
+        self._position = mark
 
     def available(self) -> Reading[str]:
         """What is there to be read, at least one character; "" at the end."""

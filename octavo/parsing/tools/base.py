@@ -12,6 +12,8 @@ from octavo.parsing.scanner import Markers, Reading, Scanner
 Tools = Mapping[str, Mapping[str, Any]]
 """Name of each function that the request offers -> the JSON schema of its parameters."""
 
+_MAX_REREAD = 1 << 18  # characters: a second of work at the most
+
 
 class ToolParser:
     """One answer in one format. `push` and `finish` return what has become certain.
@@ -90,7 +92,10 @@ class ToolParser:
         self, opening: Sequence[str], closing: Sequence[str], read: Callable[[str], Reading[bool]]
     ) -> Reading[None]:
         """Read the text to its end: each of `opening` makes `read` look for a call (it returns False if nothing of one was
-        sent; the marker is text then, like any other). The first of `closing` behind a call is consumed with it."""
+        sent; the marker is text then, like any other). The first of `closing` behind a call is consumed with it.
+
+        An answer that has much more that looks like calls than could be read twice is text from there on.
+        """
         openings, inside = Markers(opening), Markers([*opening, *closing])
         marker = yield from self.scanner.until(openings, self.content)
         while marker:
@@ -105,6 +110,8 @@ class ToolParser:
             else:
                 self.scanner.reset()
                 self.content(marker)
+            if self.scanner.num_reread > _MAX_REREAD:
+                openings = Markers([])
             marker = yield from self.scanner.until(openings, self.content)
 
     def new_id(self) -> str:
