@@ -97,3 +97,68 @@ def test_a_large_cache_that_is_little_used_stays_small(smollm2: Path) -> None:
     assert seen["use"] - seen["loaded"] < used + 30 * 2 * MIB + 16 * MIB
     assert seen["loaded"] - seen["imported"] < plan.sizes.weights + 20 * MIB
     assert seen["closed"] - seen["imported"] < 24 * MIB
+
+
+CYCLES = """
+import random, sys
+import numpy as np
+from octavo.engine.engine import Engine
+from octavo.engine.request import Request
+from octavo.kernels.cpu.ops import CpuOps
+from octavo.offline.memory import release_freed_memory
+from octavo.runner.model_runner import ModelRunner
+from octavo.sampling.params import SamplingParams
+from tests.models.tiny import tiny_checkpoint, tiny_config, tiny_model
+
+def resident():
+    release_freed_memory()
+    with open("/proc/self/status") as status:
+        return next(int(line.split()[1]) * 1024 for line in status if line.startswith("VmRSS"))
+
+ops = CpuOps(1)
+model = tiny_model(ops, tiny_checkpoint(tiny_config(vocab_size=4096)))
+cache = ops.kv_cache(2, 40, 16, 2, 16, np.dtype(np.float32))
+engine = Engine(
+    ModelRunner(model, ops, cache, max_num_seqs=8, max_model_len=256),
+    block_size=16, max_num_seqs=8, max_num_batched_tokens=64, max_model_len=256,
+)
+generator = random.Random(121)
+
+def golden(name):
+    request = Request(name, list(range(5, 77)), SamplingParams(temperature=0.0, max_tokens=20, logprobs=3), arrival_time=0.0)
+    engine.add(request)
+    answer = []
+    while engine.has_work:
+        answer += [(delta.token_ids, delta.logprobs) for delta in engine.step().deltas if delta.request_id == name]
+    return answer
+
+def cycles(first, last):
+    for i in range(first, last):
+        prompt = [generator.randrange(3, 4096) for _ in range(generator.randrange(1, 100))]
+        temperature, n = generator.choice([(0.0, 1), (1.0, 1), (1.0, 3)])
+        params = SamplingParams(
+            temperature=temperature, seed=i, n=n, max_tokens=30,
+            logprobs=generator.choice([None, 2]), prompt_logprobs=generator.choice([None, None, 1]),
+        )
+        engine.add(Request(str(i), prompt, params, arrival_time=0.0))
+        for _ in range(generator.randrange(4)):
+            engine.step()
+        who, index = str(i - generator.randrange(4)), generator.choice([None, None, 0, 1])
+        engine.abort(who, index, generator.choice(["abort", "stop"]))
+
+before = golden("before")
+cycles(0, 100)
+start = resident()
+cycles(100, int(sys.argv[1]))
+assert golden("after") == before
+assert engine.check_integrity()["held"] == 0
+print(resident() - start)
+"""
+
+
+@pytest.mark.parametrize("cycles", [500, pytest.param(5000, marks=pytest.mark.nightly)])
+def test_c121_starts_and_ends_at_random_times_leave_memory_as_it_was(cycles: int) -> None:
+    command = [sys.executable, "-c", CYCLES, str(cycles)]
+    process = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert process.returncode == 0, process.stderr
+    assert int(process.stdout) < 4 * MIB
