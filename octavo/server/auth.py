@@ -39,7 +39,8 @@ def _digest(key: bytes) -> bytes:
 
 
 class RequireKey:
-    """ASGI middleware: 401 unless a request carries `Authorization: Bearer KEY` with one of the keys.
+    """ASGI middleware: 401 unless a request carries one of the keys as `Authorization: Bearer KEY`, or as `x-api-key: KEY`,
+    as Anthropic's clients do.
 
     Digests are compared, and all of them every time, so that the time taken tells nothing about a key.
     """
@@ -62,8 +63,8 @@ class RequireKey:
         return path.removeprefix(scope.get("root_path", "")) in self._open_paths
 
     def _allows(self, scope: Scope) -> bool:
-        header = next((value for name, value in scope["headers"] if name == b"authorization"), b"")
-        scheme, _, token = header.partition(b" ")
-        given = _digest(token.strip())
+        headers = dict(scope["headers"])
+        scheme, _, token = headers.get(b"authorization", b"").partition(b" ")
+        given = _digest(token.strip() if scheme.lower() == b"bearer" else headers.get(b"x-api-key", b""))
         matches = [secrets.compare_digest(given, digest) for digest in self._digests]
-        return scheme.lower() == b"bearer" and any(matches)
+        return any(matches)

@@ -12,7 +12,7 @@ from starlette.types import Receive, Scope, Send
 
 from octavo.errors import OctavoError
 from octavo.server.body import ClientGoneError, parse_body
-from octavo.server.errors import InternalError, ShuttingDownError
+from octavo.server.errors import Dialect, InternalError, ShuttingDownError
 from octavo.server.exchange import Exchange
 from octavo.server.sse import stream
 from octavo.server.state import ServerState, offload
@@ -46,14 +46,17 @@ class BodyEndpoint:
     deadline, and when the shutdown's grace time is over.
     """
 
-    def __init__(self, path: str, server: ServerState, struct: type[msgspec.Struct], handler: BodyHandler) -> None:
+    def __init__(
+        self, path: str, server: ServerState, struct: type[msgspec.Struct], handler: BodyHandler, dialect: Dialect
+    ) -> None:
         self.path = path
         self._server = server
         self._struct = struct
         self._handler = handler
+        self._dialect = dialect
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        exchange = Exchange(scope, receive, send)
+        exchange = Exchange(scope, receive, send, self._dialect)
         try:
             self._server.ready()
             data = await exchange.body()

@@ -1,6 +1,10 @@
-"""The one place where an error becomes bytes: `{"error": {"message", "type", "param", "code"}}`, as OpenAI has it."""
+"""The errors of the server's own, and how one becomes bytes: as OpenAI has it, `{"error": {"message", "type", "param",
+"code"}}`, unless a route speaks another dialect."""
 
 from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
 
 import msgspec
 
@@ -64,6 +68,18 @@ class ShuttingDownError(UnavailableError):
 def error_body(error: OctavoError) -> bytes:
     """The envelope of an error, as JSON."""
     return msgspec.json.encode(ErrorResponse(ErrorInfo(error.message, error.kind, error.parameter, error.status)))
+
+
+@dataclass(frozen=True)
+class Dialect:
+    """How a family of routes words what all routes have: an error, the event of one in a stream, and the stream's end."""
+
+    error_body: Callable[[OctavoError], bytes]
+    error_event: Callable[[OctavoError], bytes]
+    end: bytes
+
+
+OPENAI = Dialect(error_body, lambda error: b"data: " + error_body(error) + b"\n\n", b"data: [DONE]\n\n")
 
 
 def error_headers(error: OctavoError) -> list[tuple[bytes, bytes]]:

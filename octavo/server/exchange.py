@@ -13,7 +13,7 @@ from starlette.types import Receive, Scope, Send
 
 from octavo.errors import OctavoError, UnavailableError
 from octavo.server.body import read_body
-from octavo.server.errors import error_body, error_headers
+from octavo.server.errors import OPENAI, Dialect, error_headers
 
 Headers = Sequence[tuple[bytes, bytes]]
 
@@ -26,18 +26,34 @@ class Exchange:
     closed when the work on the request is done.
     """
 
-    __slots__ = ("_disconnected", "_receive", "_scope", "_send", "began", "ending", "num_body_bytes", "on_end", "started")
+    __slots__ = (
+        "_disconnected",
+        "_receive",
+        "_scope",
+        "_send",
+        "began",
+        "dialect",
+        "ending",
+        "num_body_bytes",
+        "on_end",
+        "started",
+    )
 
-    def __init__(self, scope: Scope, receive: Receive, send: Send) -> None:
+    def __init__(self, scope: Scope, receive: Receive, send: Send, dialect: Dialect = OPENAI) -> None:
         self._scope = scope
         self._receive = receive
         self._send = send
+        self.dialect = dialect
         self._disconnected = False
         self.began = time.monotonic()
         self.started = False
         self.num_body_bytes = 0
         self.ending: OctavoError | None = None
         self.on_end = ExitStack()
+
+    def detached(self) -> Exchange:
+        """For work that goes on when this one is answered: with an end of its own."""
+        return Exchange(self._scope, self._receive, self._send, self.dialect)
 
     def header(self, name: bytes) -> str | None:
         """The value of a request header (lower-case name), if it was sent."""
@@ -88,7 +104,7 @@ class Exchange:
         """Send an error in the envelope, with its status."""
         if isinstance(error, UnavailableError):
             self._scope["octavo.refused"] = error.reason  # for the log
-        await self.respond(error_body(error), status=error.status, headers=error_headers(error))
+        await self.respond(self.dialect.error_body(error), status=error.status, headers=error_headers(error))
 
     async def run(self, work: Coroutine[Any, Any, None]) -> None:
         """Do the work, or cancel it as soon as the client goes away."""

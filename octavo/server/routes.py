@@ -8,8 +8,13 @@ import msgspec
 from starlette.types import ASGIApp
 
 from octavo.server import cache, debug, health
+from octavo.server.anthropic import messages
+from octavo.server.anthropic import schema as messages_schema
 from octavo.server.endpoint import BodyEndpoint, BodyHandler, Endpoint, Handler
+from octavo.server.errors import OPENAI, Dialect
 from octavo.server.openai import chat, chat_schema, completions, models, tokenize
+from octavo.server.responses import routes as responses
+from octavo.server.responses import schema as responses_schema
 from octavo.server.state import ServerState
 
 
@@ -36,11 +41,12 @@ class BodyOperation:
     request: type[msgspec.Struct]
     response: type[msgspec.Struct]
     chunk: type[msgspec.Struct] | None = None
+    dialect: Dialect = OPENAI
     methods = ("POST",)
 
     def endpoint(self, server: ServerState) -> ASGIApp:
         """The route's application."""
-        return BodyEndpoint(self.path, server, self.request, self.handler)
+        return BodyEndpoint(self.path, server, self.request, self.handler, self.dialect)
 
 
 OPERATIONS: tuple[Operation | BodyOperation, ...] = (
@@ -68,6 +74,31 @@ OPERATIONS: tuple[Operation | BodyOperation, ...] = (
         completions.CompletionRequest,
         completions.CompletionResponse,
         completions.CompletionChunk,
+    ),
+    BodyOperation(
+        "/v1/responses",
+        responses.create_response,
+        responses_schema.ResponsesRequest,
+        responses_schema.Response,
+        responses_schema.ResponseEvent,
+        responses.DIALECT,
+    ),
+    Operation("/v1/responses/{response_id}", responses.get_response, response=responses_schema.Response),
+    Operation("/v1/responses/{response_id}/cancel", responses.cancel_response, ("POST",), responses_schema.Response),
+    BodyOperation(
+        "/v1/messages",
+        messages.create_message,
+        messages_schema.MessagesRequest,
+        messages_schema.MessagesResponse,
+        messages_schema.MessagesEvent,
+        messages.DIALECT,
+    ),
+    BodyOperation(
+        "/v1/messages/count_tokens",
+        messages.count_tokens,
+        messages_schema.CountTokensRequest,
+        messages_schema.CountTokensResponse,
+        dialect=messages.DIALECT,
     ),
     BodyOperation("/tokenize", tokenize.tokenize, tokenize.TokenizeRequest, tokenize.TokenizeResponse),
     BodyOperation("/detokenize", tokenize.detokenize, tokenize.DetokenizeRequest, tokenize.DetokenizeResponse),

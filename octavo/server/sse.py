@@ -1,4 +1,4 @@
-"""Server-sent events: how a stream begins, goes wrong and ends (exactly one `[DONE]`, whatever happens)."""
+"""Server-sent events: how a stream begins, goes wrong and ends (with its dialect's end, whatever happens)."""
 
 from __future__ import annotations
 
@@ -11,11 +11,10 @@ from typing import Any
 import msgspec
 
 from octavo.errors import OctavoError
-from octavo.server.errors import InternalError, error_body
+from octavo.server.errors import InternalError
 from octavo.server.exchange import Exchange
 
 HEADERS = ((b"content-type", b"text/event-stream; charset=utf-8"), (b"cache-control", b"no-cache"))
-DONE = b"data: [DONE]\n\n"
 
 logger = logging.getLogger(__name__)
 _encoder = msgspec.json.Encoder()
@@ -26,17 +25,18 @@ def event(value: Any) -> bytes:
     return b"data: " + _encoder.encode(value) + b"\n\n"
 
 
-def error_event(error: OctavoError) -> bytes:
-    """The envelope as an event; the HTTP status stays the 200 that was sent."""
-    return b"data: " + error_body(error) + b"\n\n"
+def named_event(name: str, value: Any) -> bytes:
+    """The same with a name, by which clients of other APIs than chat completions tell events apart."""
+    return b"event: " + name.encode() + b"\n" + event(value)
 
 
 async def stream(exchange: Exchange, events: AsyncGenerator[bytes, None]) -> None:
-    """Write the events as they come, then `[DONE]`.
+    """Write the events as they come, then the end.
 
     The status line waits for the first event, so that what fails before it is still an HTTP error. Later failures are an
     error event. Cancelled because the client left, it ends silently; cancelled with `exchange.ending` set, with that error.
     """
+    dialect = exchange.dialect
     async with aclosing(events):
         first = await anext(events)
         last = b""
@@ -46,12 +46,12 @@ async def stream(exchange: Exchange, events: AsyncGenerator[bytes, None]) -> Non
             async for data in events:
                 await exchange.write(data)
         except OctavoError as error:
-            last = error_event(error)
+            last = dialect.error_event(error)
         except asyncio.CancelledError:
             if exchange.ending is None:
                 raise
-            last = error_event(exchange.ending)
+            last = dialect.error_event(exchange.ending)
         except Exception:  # a fault of ours: the headers are out, so this is the last place that can tell the client
             logger.exception("a stream ended by a fault")
-            last = error_event(InternalError())
-        await exchange.finish(last + DONE)
+            last = dialect.error_event(InternalError())
+        await exchange.finish(last + dialect.end)

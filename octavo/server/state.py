@@ -18,6 +18,7 @@ from octavo.server.errors import LoadingError, ShuttingDownError
 from octavo.server.exchange import Exchange
 from octavo.server.grammars import GrammarQueue
 from octavo.server.metrics import Metrics
+from octavo.server.responses.store import ResponseStore
 
 if TYPE_CHECKING:
     from octavo.engine.async_client import AsyncClient
@@ -56,6 +57,7 @@ class ServerState:
     stall: str | None = None  # why nothing moves, while nothing does
     metrics: Metrics = field(default_factory=Metrics)
     running: dict[asyncio.Task[None], Exchange] = field(default_factory=dict)
+    responses: ResponseStore = field(default_factory=ResponseStore)
     grammars: GrammarQueue = field(default_factory=GrammarQueue)
 
     on_first_answer: Callable[[], None] | None = None  # called once, when the first request has been answered

@@ -6,7 +6,9 @@ import json
 import shutil
 import subprocess
 from pathlib import Path
+from typing import Any
 
+import anthropic
 import openai
 import pytest
 
@@ -72,6 +74,23 @@ def test_python_lists_models_and_raises_by_status(client: openai.OpenAI) -> None
         client.chat.completions.create(model=MODEL, messages=MESSAGES, temperature=-1)
     with pytest.raises(openai.AuthenticationError):
         client.with_options(api_key="wrong").models.list()
+
+
+def test_python_asks_for_a_response(client: openai.OpenAI) -> None:
+    more = {"model": MODEL, "temperature": 0, "max_output_tokens": 20}
+    first = client.responses.create(input=QUESTION, **more)
+    assert "Paris" in first.output_text
+    with client.responses.stream(input="And of Italy?", previous_response_id=first.id, **more) as stream:
+        assert stream.get_final_response().output_text
+
+
+def test_anthropics_sdk_chats_and_streams(octavo: ServerProcess) -> None:
+    with anthropic.Anthropic(base_url=octavo.address, api_key=KEY, max_retries=0) as client:
+        more: dict[str, Any] = {"model": MODEL, "max_tokens": 20, "messages": MESSAGES, "extra_body": {"temperature": 0}}
+        message = client.messages.create(**more)
+        assert "Paris" in message.content[0].text
+        with client.messages.stream(**more) as stream:
+            assert stream.get_final_text() == message.content[0].text
 
 
 def test_node_chats_and_streams(octavo: ServerProcess) -> None:

@@ -30,7 +30,7 @@ from octavo.server.state import Model, ServerState
 from tests.scripted import Script, ScriptedRunner, scripted_engine
 
 Result = TypeVar("Result")
-_ENGINE_ID = re.compile(r"(?:chatcmpl|cmpl)-(.*)-\d+(/\d+)?")
+_ENGINE_ID = re.compile(r"(?:chatcmpl-|cmpl-|msg_|resp_)(.*)-\d+(/\d+)?")
 
 
 class ByRequestId(dict[str, list[int]]):

@@ -38,6 +38,20 @@ async def create_chat_completion(
     server: ServerState, exchange: Exchange, body: ChatCompletionRequest
 ) -> bytes | AsyncGenerator[bytes, None]:
     """Answer a conversation, at once or as a stream. Whatever can be refused is refused before this returns."""
+    id = schema.response_id("chatcmpl-", exchange.header(b"x-request-id"), body)
+    generation, model = await start_chat(server, exchange, body, id)
+    names = TokenNames(model.intake.tokenizer, bool(body.return_tokens_as_token_ids))
+    prefix = continued_text(body) if body.echo else ""
+    has_reasoning = model.formats.reasoning is not None
+    answer = _Answer(id, int(time.time()), model.names[0], body, generation, names, prefix, has_reasoning)
+    return answer.stream() if body.stream else answer.whole(await generation.collect())
+
+
+async def start_chat(
+    server: ServerState, exchange: Exchange, body: ChatCompletionRequest, id: str
+) -> tuple[Generation, Model]:
+    """What answers the conversation, in whichever API's words it is asked, and the model of it. Refuses all that can be
+    refused."""
     client, model = server.ready()
     model.check_name(body.model)
     check_chat(body)
@@ -54,7 +68,6 @@ async def create_chat_completion(
     await server.grammars.compile(model.intake, params)
     shows_tools = tools.mode != "none" or not server.config.exclude_tools_when_tool_choice_none
     text = await render(model, exchange, body, shows_tools=shows_tools)
-    id = schema.response_id("chatcmpl", exchange.header(b"x-request-id"), body)
     request = await offload(
         len(text),
         lambda: model.intake.request(
@@ -68,12 +81,7 @@ async def create_chat_completion(
         ),
     )
     prompt = Prompt(request, text, parser=answer_parser(model, body, text, tools))
-    generation = Generation(client, server.metrics, model.intake.tokenizer, [prompt], visit)
-    names = TokenNames(model.intake.tokenizer, bool(body.return_tokens_as_token_ids))
-    prefix = continued_text(body) if body.echo else ""
-    has_reasoning = model.formats.reasoning is not None
-    answer = _Answer(id, int(time.time()), model.names[0], body, generation, names, prefix, has_reasoning)
-    return answer.stream() if body.stream else answer.whole(await generation.collect())
+    return Generation(client, server.metrics, model.intake.tokenizer, [prompt], visit), model
 
 
 def check_chat(body: ChatCompletionRequest) -> None:

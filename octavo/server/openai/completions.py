@@ -117,7 +117,7 @@ async def create_completion(
     params = _check(body, model, len(prompts))
     visit = server.let_in(exchange, params.n * len(prompts), body.timeout)
     await server.grammars.compile(model.intake, params)
-    id = schema.response_id("cmpl", exchange.header(b"x-request-id"), body)
+    id = schema.response_id("cmpl-", exchange.header(b"x-request-id"), body)
 
     def work() -> list[Prompt]:
         result = []

@@ -238,4 +238,4 @@ def sampling_params(body: GenerationFields, defaults: Mapping[str, Any], **more:
 
 def response_id(prefix: str, header: str | None, body: GenerationFields) -> str:
     """The id that the client sees: `X-Request-Id`, else the body's `request_id`, else random."""
-    return f"{prefix}-{(header or body.request_id or uuid.uuid4().hex[:16])[:256]}"
+    return f"{prefix}{(header or body.request_id or uuid.uuid4().hex[:16])[:256]}"

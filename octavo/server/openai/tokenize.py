@@ -58,19 +58,24 @@ class DetokenizeResponse(msgspec.Struct):
     prompt: str
 
 
+def check_length(text: str, model: Model, tokenizer: Tokenizer) -> None:
+    """ValidationError for a text that would cost more than any request may."""
+    most = max(MAX_CHARACTERS, model.intake.max_model_len * tokenizer.max_chars_per_token)
+    if len(text) > most:
+        raise ValidationError(f"A text to tokenize can have at most {most} characters, got {len(text)}.", parameter="prompt")
+
+
 async def tokenize(server: ServerState, exchange: Exchange, body: TokenizeRequest) -> bytes:
     """The ids that a prompt or a conversation has."""
     _, model = server.ready()
     model.check_name(body.model)
-    tokenizer = _tokenizer(model)
+    tokenizer = tokenizer_of(model)
     if body.prompt is not None:
         text, special = body.prompt, True
     else:
         text, special = await render(model, exchange, body), False
     special = special if body.add_special_tokens is None else body.add_special_tokens
-    most = max(MAX_CHARACTERS, model.intake.max_model_len * tokenizer.max_chars_per_token)
-    if len(text) > most:
-        raise ValidationError(f"A text to tokenize can have at most {most} characters, got {len(text)}.", parameter="prompt")
+    check_length(text, model, tokenizer)
 
     def work() -> bytes:
         ids = tokenizer.encode(text, add_special_tokens=special)
@@ -84,7 +89,7 @@ async def detokenize(server: ServerState, exchange: Exchange, body: DetokenizeRe
     """The text that ids have."""
     _, model = server.ready()
     model.check_name(body.model)
-    tokenizer = _tokenizer(model)
+    tokenizer = tokenizer_of(model)
     size = tokenizer.vocab_size
     wrong = next((i for i, token in enumerate(body.tokens) if token >= size), None)
     if wrong is not None:
@@ -94,7 +99,7 @@ async def detokenize(server: ServerState, exchange: Exchange, body: DetokenizeRe
     return msgspec.json.encode(DetokenizeResponse(text))
 
 
-def _tokenizer(model: Model) -> Tokenizer:
+def tokenizer_of(model: Model) -> Tokenizer:
     if model.intake.tokenizer is None:
         raise ValidationError("The server runs without a tokenizer (--skip-tokenizer-init).")
     return model.intake.tokenizer

@@ -1,0 +1,212 @@
+"""`/v1/messages` and `/v1/messages/count_tokens`: chat in the words of Anthropic's API."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Iterator
+from contextlib import aclosing
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+
+from octavo.errors import OctavoError
+from octavo.parsing.parts import CallArguments, CallBegin, Content, Part, Reasoning, ToolCall
+from octavo.parsing.pipeline import Piece
+from octavo.server.anthropic.conversation import chat_messages, chat_tool_choice, chat_tools
+from octavo.server.anthropic.schema import (
+    Block,
+    CountTokensRequest,
+    CountTokensResponse,
+    Delta,
+    ErrorBody,
+    ErrorDetail,
+    MessagesEvent,
+    MessagesRequest,
+    MessagesResponse,
+    MessagesUsage,
+    TextBlock,
+    ThinkingBlock,
+    ToolUseBlock,
+)
+from octavo.server.errors import Dialect
+from octavo.server.exchange import Exchange
+from octavo.server.generation import Choice, Generation, Transcript
+from octavo.server.openai.chat import start_chat
+from octavo.server.openai.chat_schema import ChatCompletionRequest
+from octavo.server.openai.conversation import render
+from octavo.server.openai.schema import response_id
+from octavo.server.openai.tokenize import check_length, tokenizer_of
+from octavo.server.sse import named_event
+from octavo.server.state import ServerState, offload
+
+_ERROR_TYPES = {
+    400: "invalid_request_error",
+    401: "authentication_error",
+    404: "not_found_error",
+    413: "request_too_large",
+    429: "rate_limit_error",
+    503: "overloaded_error",
+    504: "timeout_error",
+}
+_STOP_REASONS = {"stop": "end_turn", "length": "max_tokens"}
+
+
+def _error(error: OctavoError) -> ErrorBody:
+    return ErrorBody(ErrorDetail(_ERROR_TYPES.get(error.status, "api_error"), error.message))
+
+
+DIALECT = Dialect(
+    lambda error: msgspec.json.encode(_error(error)), lambda error: named_event("error", _error(error)), end=b""
+)
+
+
+async def create_message(
+    server: ServerState, exchange: Exchange, body: MessagesRequest
+) -> bytes | AsyncGenerator[bytes, None]:
+    """Answer a conversation, at once or as a stream. Whatever can be refused is refused before this returns."""
+    chat = _chat(body)
+    id = response_id("msg_", exchange.header(b"x-request-id"), chat)
+    chat.max_tokens = body.max_tokens
+    chat.stop = body.stop_sequences
+    chat.temperature, chat.top_k, chat.top_p, chat.cache_salt = body.temperature, body.top_k, body.top_p, body.cache_salt
+    generation, model = await start_chat(server, exchange, chat, id)
+    answer = _Answer(id, model.names[0], generation)
+    return answer.stream() if body.stream else answer.whole(await generation.collect())
+
+
+async def count_tokens(server: ServerState, exchange: Exchange, body: CountTokensRequest) -> bytes:
+    """How many tokens the rendered prompt has."""
+    _, model = server.ready()
+    model.check_name(body.model)
+    tokenizer = tokenizer_of(model)
+    text = await render(model, exchange, _chat(body))
+    check_length(text, model, tokenizer)
+    token_ids = await offload(len(text), lambda: tokenizer.encode(text, add_special_tokens=False))
+    return msgspec.json.encode(CountTokensResponse(len(token_ids)))
+
+
+def _chat(body: CountTokensRequest) -> ChatCompletionRequest:
+    """The same request in the words of chat completions. A last message of the assistant is gone on with."""
+    variables = dict(body.chat_template_kwargs or {})
+    if body.thinking is not None:
+        variables.setdefault("enable_thinking", body.thinking.type != "disabled")
+    continues = bool(body.messages) and body.messages[-1].role == "assistant"
+    choice = body.tool_choice
+    return ChatCompletionRequest(
+        model=body.model,
+        messages=chat_messages(body),
+        tools=chat_tools(body.tools),
+        tool_choice=chat_tool_choice(choice),
+        parallel_tool_calls=not (choice is not None and choice.disable_parallel_tool_use),
+        thinking_token_budget=body.thinking.budget_tokens if body.thinking is not None else None,
+        chat_template_kwargs=variables or None,
+        add_generation_prompt=not continues,
+        continue_final_message=continues,
+    )
+
+
+def stop_reason(reason: str | None, matched: int | str | None, choice: Choice) -> tuple[str, str | None]:
+    """Why the answer ended, and the stop sequence if it was one."""
+    if isinstance(matched, str):
+        return "stop_sequence", matched
+    if reason == "stop" and choice.pipeline.has_calls:
+        return "tool_use", None
+    return _STOP_REASONS.get(reason or "", "end_turn"), None
+
+
+@dataclass(slots=True)
+class _Answer:
+    id: str
+    model: str
+    generation: Generation
+    _open: Block | None = None  # the block that is being streamed
+    _index: int = field(default=-1)  # of the newest block
+
+    def whole(self, transcripts: list[Transcript]) -> bytes:
+        """The answer in one piece: thoughts, then text, then calls."""
+        (transcript,) = transcripts
+        content: list[Block] = []
+        if transcript.reasoning:
+            content.append(ThinkingBlock(transcript.reasoning))
+        if transcript.text or not (transcript.reasoning or transcript.calls):
+            content.append(TextBlock(transcript.text))
+        content += [ToolUseBlock(call.id, call.name, _input(call)) for call in transcript.calls]
+        reason, matched = stop_reason(transcript.finish_reason, transcript.stop_reason, transcript.choice)
+        return msgspec.json.encode(MessagesResponse(self.id, self.model, content, self._usage(), reason, matched))
+
+    async def stream(self) -> AsyncGenerator[bytes, None]:
+        """The answer as events: of the message, of each block in turn, and of the message again."""
+        begun = False
+        async with aclosing(self.generation.events()) as events:
+            async for choice, piece in events:
+                data = b""
+                if not begun:
+                    begun = True
+                    start = MessagesResponse(self.id, self.model, [], self._usage(num_output_tokens=0))
+                    data = _encoded(MessagesEvent("message_start", message=start))
+                for part in piece.parts or [Content(piece.text)]:
+                    data += b"".join(map(_encoded, self._part(part)))
+                if piece.finish_reason is not None:
+                    data += b"".join(map(_encoded, self._end(choice, piece)))
+                if data:
+                    yield data
+
+    def _part(self, part: Part) -> Iterator[MessagesEvent]:
+        """What is new, in the block that is open or in one that begins with it."""
+        match part:
+            case CallBegin(_, id, name):
+                yield from self._begin(ToolUseBlock(id, name, {}))
+            case CallArguments(_, text):
+                if text:
+                    yield self._delta(Delta("input_json_delta", partial_json=text))
+            case Reasoning(text):
+                if text and not isinstance(self._open, ThinkingBlock):
+                    yield from self._begin(ThinkingBlock(""))
+                if text:
+                    yield self._delta(Delta("thinking_delta", thinking=text))
+            case Content(text):
+                if text and not isinstance(self._open, TextBlock):
+                    yield from self._begin(TextBlock(""))
+                if text:
+                    yield self._delta(Delta("text_delta", text=text))
+
+    def _begin(self, block: Block) -> Iterator[MessagesEvent]:
+        yield from self._close()
+        self._open = block
+        self._index += 1
+        yield MessagesEvent("content_block_start", index=self._index, content_block=block)
+
+    def _close(self) -> Iterator[MessagesEvent]:
+        if self._open is not None:
+            yield MessagesEvent("content_block_stop", index=self._index)
+            self._open = None
+
+    def _delta(self, delta: Delta) -> MessagesEvent:
+        return MessagesEvent("content_block_delta", index=self._index, delta=delta)
+
+    def _end(self, choice: Choice, piece: Piece) -> Iterator[MessagesEvent]:
+        if self._index < 0:
+            yield from self._begin(TextBlock(""))
+        yield from self._close()
+        reason, matched = stop_reason(piece.finish_reason, piece.stop_reason, choice)
+        yield MessagesEvent("message_delta", delta=Delta(stop_reason=reason, stop_sequence=matched), usage=self._usage())
+        yield MessagesEvent("message_stop")
+
+    def _usage(self, num_output_tokens: int | None = None) -> MessagesUsage:
+        generation = self.generation
+        cached = generation.num_cached_tokens
+        made = generation.num_output_tokens if num_output_tokens is None else num_output_tokens
+        return MessagesUsage(generation.num_prompt_tokens - cached, made, cache_read_input_tokens=cached)
+
+
+def _encoded(event: MessagesEvent) -> bytes:
+    return named_event(event.type, event)
+
+
+def _input(call: ToolCall) -> dict[str, Any]:
+    """The arguments as an object; what the model wrote is kept as text where it is none."""
+    try:
+        value = msgspec.json.decode(call.arguments or "{}")
+    except msgspec.DecodeError:
+        value = None
+    return value if isinstance(value, dict) else {"arguments": call.arguments}
