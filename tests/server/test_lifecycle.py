@@ -51,7 +51,7 @@ def events(lines: list[str]) -> list[Any]:
     return decode_events("".join(f"{line}\n" for line in lines))
 
 
-def test_until_the_model_is_ready_everything_says_so(tmp_path: Path, smollm2: Path) -> None:
+def test_until_the_model_is_ready_everything_says_so(tmp_path: Path, smollm2: Path) -> None:  # C163 (a)
     loading = gate(tmp_path)
     with launched(tmp_path, smollm2, Script(start_gate=loading)) as server:
         server.wait_for_log("process start")
@@ -66,7 +66,7 @@ def test_until_the_model_is_ready_everything_says_so(tmp_path: Path, smollm2: Pa
             error = answer.json()["error"]
             assert (error["type"], error["code"]) == ("ServiceUnavailableError", 503)
             assert "loading weights, 50 %" in error["message"]
-        assert server.http.get("/version").status_code == 200
+        assert [server.http.get(path).status_code for path in ("/livez", "/readyz", "/version")] == [200, 503, 200]
         assert server.http.get("/metrics").status_code == 200
         Path(loading).write_bytes(b"")
         server.wait_for_log("  ready ")
@@ -173,7 +173,7 @@ def test_a_signal_while_loading_ends_the_start(tmp_path: Path, smollm2: Path) ->
         assert server.end() == (0, [])
 
 
-def test_a_dead_engine_is_told_at_once_and_ends_the_server(tmp_path: Path, smollm2: Path) -> None:
+def test_a_dead_engine_is_told_at_once_and_ends_the_server(tmp_path: Path, smollm2: Path) -> None:  # C163 (c)
     with launched(tmp_path, smollm2, Script(step_seconds=0.02)) as server:
         server.wait_for_log("  ready ")
         running = server.stream(TEXT, body(480))
