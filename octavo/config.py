@@ -88,6 +88,11 @@ class EngineConfig:
         "Milliseconds between two tokens of an answer that prompts of others may cause; sizes their chunks",
         minimum=1.0,
     )
+    logprobs_mode: str = option(
+        "raw_logprobs",
+        "What logprobs are: of the model, or of what is drawn from; or the logits themselves",
+        choices=("raw_logprobs", "raw_logits", "processed_logprobs", "processed_logits"),
+    )
     max_logprobs: int = option(20, "Largest logprobs a request may ask for (-1: the vocabulary)", minimum=-1)
     reasoning_parser: str | None = option(
         None,

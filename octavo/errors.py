@@ -14,6 +14,7 @@ class OctavoError(Exception):
 
     status = 500
     kind = "InternalServerError"
+    code: str | None = None  # OpenAI's name for it, where clients look for that
 
     def __init__(self, message: str, *, parameter: str | None = None, retry_after: int | None = None) -> None:
         super().__init__(message)
@@ -38,6 +39,12 @@ class ValidationError(RequestError, ValueError):
             suffix = "" if value is self._NO_VALUE else f", value={value}"
             message = f"{message} (parameter={parameter}{suffix})"
         super().__init__(message, parameter=parameter)
+
+
+class ContextLengthError(ValidationError):
+    """Prompt and answer together are longer than the context."""
+
+    code = "context_length_exceeded"
 
 
 class NotFoundError(RequestError):

@@ -13,13 +13,15 @@ from octavo.engine.build import build_engine
 from octavo.engine.in_process import InProcessClient
 from octavo.engine.intake import open_intake
 from octavo.engine.request import EngineStatus
+from octavo.engine.truncation import Truncation
 from octavo.errors import RequestError, ValidationError
+from octavo.offline.beam_search import beam_search
 from octavo.offline.progress import ProgressBar
 from octavo.offline.prompts import Prompt, PromptType, per_prompt, priorities, read_conversations, read_prompts
 from octavo.offline.session import Job, Session
 from octavo.options.configure import from_keywords, named_as_keywords
-from octavo.outputs import CompletionOutput, RequestOutput
-from octavo.sampling.params import SamplingParams
+from octavo.outputs import BeamSearchOutput, CompletionOutput, RequestOutput
+from octavo.sampling.params import BeamSearchParams, SamplingParams
 from octavo.text.tokenizer import Tokenizer
 from octavo.weights.hub import resolve_model
 
@@ -69,18 +71,20 @@ class LLM:
         use_tqdm: Progress = True,
         *,
         priority: Priority = None,
+        tokenization_kwargs: dict[str, Any] | None = None,
         **unsupported: Any,
     ) -> list[RequestOutput]:
         """Complete the prompts and return the results in their order.
 
         `sampling_params` is one for all or one for each; None takes the model's defaults. So is `priority`, which needs
-        scheduling_policy="priority": the lower is served first. `use_tqdm` may be a class to use as tqdm is. A prompt that
-        cannot be served (too long, ids outside the vocabulary, parameters that do not fit it) does not spoil the others: its
-        RequestOutput has `error` set and the finish_reason "error". When there is no other, the ValidationError itself is
-        raised, and so it is for arguments that are wrong as a whole.
+        scheduling_policy="priority": the lower is served first. `tokenization_kwargs` may have `truncate_prompt_tokens`
+        (keep so many tokens of each prompt; -1: what leaves room for the answer) and `truncation_side`. `use_tqdm` may be a
+        class to use as tqdm is. A prompt that cannot be served (too long, ids outside the vocabulary, parameters that do not
+        fit it) does not spoil the others: its RequestOutput has `error` set and the finish_reason "error". When there is no
+        other, the ValidationError itself is raised, and so it is for arguments that are wrong as a whole.
         """
         _refuse(unsupported)
-        return self._generate(read_prompts(prompts), sampling_params, use_tqdm, priority)
+        return self._generate(read_prompts(prompts), sampling_params, use_tqdm, priority, tokenization_kwargs)
 
     def chat(
         self,
@@ -94,6 +98,7 @@ class LLM:
         continue_final_message: bool = False,
         tools: list[dict[str, Any]] | None = None,
         chat_template_kwargs: dict[str, Any] | None = None,
+        tokenization_kwargs: dict[str, Any] | None = None,
         **unsupported: Any,
     ) -> list[RequestOutput]:
         """Answer one conversation, or several. `chat_template` is the text of a template, in place of the model's.
@@ -109,7 +114,17 @@ class LLM:
             "template_variables": chat_template_kwargs,
         }
         prompts = [self._render(conversation, arguments) for conversation in read_conversations(messages)]
-        return self._generate(prompts, sampling_params, use_tqdm, priority)
+        return self._generate(prompts, sampling_params, use_tqdm, priority, tokenization_kwargs)
+
+    def beam_search(
+        self, prompts: PromptType | Sequence[PromptType], params: BeamSearchParams, **unsupported: Any
+    ) -> list[BeamSearchOutput]:
+        """The `beam_width` likeliest answers to each prompt that a search of that width finds. Raises ValidationError for
+        the first prompt that cannot be served."""
+        _refuse({name: value for name, value in unsupported.items() if value is not False})
+        if not isinstance(params, BeamSearchParams):
+            raise ValidationError(f"params must be BeamSearchParams, got {type(params).__name__}")
+        return beam_search(self._session, read_prompts(prompts), params)
 
     def stream(
         self, prompt: PromptType, sampling_params: SamplingParams | None = None
@@ -185,19 +200,27 @@ class LLM:
                     yield job.collector.output()
 
     def _generate(
-        self, prompts: Sequence[Prompt | RequestError], params: Params, use_tqdm: Progress, priority: Priority
+        self,
+        prompts: Sequence[Prompt | RequestError],
+        params: Params,
+        use_tqdm: Progress,
+        priority: Priority,
+        tokenization: dict[str, Any] | None,
     ) -> list[RequestOutput]:
         each_params = per_prompt(params or self.get_default_sampling_params(), len(prompts))
         each_priority = priorities(priority, len(prompts))
-        tried = [self._prepare(*one) for one in zip(prompts, each_params, each_priority, strict=True)]
+        cuts = [Truncation.of_keywords(tokenization) for _ in prompts]
+        tried = [self._prepare(*one) for one in zip(prompts, each_params, each_priority, cuts, strict=True)]
         jobs = [one for one in tried if isinstance(one, Job)]
         _report_refused([one for one in tried if isinstance(one, RequestError)], len(jobs))
         self._run(jobs, False if self.config.disable_progress else use_tqdm)
         return [self._result(*one) for one in zip(prompts, tried, strict=True)]
 
-    def _prepare(self, prompt: Prompt | RequestError, params: SamplingParams, priority: int) -> Job | RequestError:
+    def _prepare(
+        self, prompt: Prompt | RequestError, params: SamplingParams, priority: int, truncation: Truncation | None
+    ) -> Job | RequestError:
         try:
-            return self._session.prepare(prompt, params, priority)
+            return self._session.prepare(prompt, params, priority, truncation)
         except RequestError as error:
             return error
 

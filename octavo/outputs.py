@@ -69,3 +69,22 @@ class RequestOutput:
     metrics: RequestMetrics | None = None
     num_cached_tokens: int = 0
     error: str | None = None
+
+
+@dataclass
+class BeamSearchSequence:
+    """One answer of a beam search. `tokens` and `text` begin with the prompt, as in vLLM."""
+
+    tokens: list[int]
+    logprobs: list[LogprobsOnePosition]  # one per token of the answer
+    cum_logprob: float
+    text: str | None
+    finish_reason: str | None
+    stop_reason: int | None
+
+
+@dataclass
+class BeamSearchOutput:
+    """The answers to one prompt, the best first."""
+
+    sequences: list[BeamSearchSequence]

@@ -46,7 +46,13 @@ def build_engine(config: EngineConfig, report: Report) -> Engine:
     )
     engine = Engine(
         ModelRunner(
-            model, ops, cache, max_num_seqs=limits.max_num_seqs, max_model_len=limits.max_model_len, matchers=matchers
+            model,
+            ops,
+            cache,
+            max_num_seqs=limits.max_num_seqs,
+            max_model_len=limits.max_model_len,
+            matchers=matchers,
+            logprobs_mode=config.logprobs_mode,
         ),
         block_size=plan.block_size,
         max_num_seqs=limits.max_num_seqs,

@@ -21,6 +21,7 @@ from octavo.cache.plan import resolve_limits
 from octavo.config import EngineConfig
 from octavo.engine import request_checks as checks
 from octavo.engine.request import Grammar, Request
+from octavo.engine.truncation import Truncation
 from octavo.errors import ConfigError, LoadError, ValidationError
 from octavo.grammar.compiler import GrammarCompiler
 from octavo.models.config import ModelConfig, read_model_config
@@ -106,14 +107,16 @@ class Intake:
         cache_salt: str | None = None,
         priority: int = 0,
         grammar_after: str = "",
+        truncation: Truncation | None = None,
+        clamp: bool = True,
         offline: bool = False,
     ) -> Request:
         """The request for the engine; `params` stays as it is. ValidationError for everything that can be refused.
 
-        `max_tokens` is clamped to what fits. Where it is None it becomes the model's own default, else what fits.
-        `grammar_after` is the text (of the end of a reasoning block) behind which `params.structured_outputs` begins to
-        hold, which may take a while to compile where `grammars` does not know it yet. `offline` chooses the texts of vLLM's
-        `LLM` for a prompt that is too long.
+        `max_tokens` is clamped to what fits, unless `clamp` is off: then one that does not fit is refused. Where it is None
+        it becomes the model's own default, else what fits. `grammar_after` is the text (of the end of a reasoning block)
+        behind which `params.structured_outputs` begins to hold; compiling that may take a while where `grammars` does not
+        know it yet. `truncation` cuts a long prompt. `offline` chooses the texts of vLLM's `LLM` for one that is too long.
         """
         vocab_size = self.model_config.vocab_size
         checks.check_cache_salt(cache_salt)
@@ -126,12 +129,16 @@ class Intake:
         checks.check_vocabulary(params, vocab_size)
         logprobs = checks.check_logprobs(params, vocab_size, self.max_logprobs)
         checks.check_max_tokens(params.max_tokens, self.max_model_len, max_tokens_name)
-        token_ids = self.token_ids(prompt, add_special_tokens=add_special_tokens)
+        token_ids = self.token_ids(prompt, add_special_tokens=add_special_tokens, any_length=truncation is not None)
+        if truncation is not None:
+            token_ids = truncation.apply(token_ids, params.max_tokens, self.max_model_len)
         only_scores = params.prompt_logprobs is not None
         if offline:
             checks.check_offline_length(len(token_ids), self.max_model_len, needs_output=not only_scores)
         checks.check_prompt_length(len(token_ids), self.max_model_len, is_text=isinstance(prompt, str))
         room = checks.room_for_output(len(token_ids), self.max_model_len, only_scores=only_scores)
+        if not clamp:
+            checks.check_room(params.max_tokens, room, len(token_ids), self.max_model_len, max_tokens_name)
         wanted = self.default_sampling.get("max_tokens", room) if params.max_tokens is None else params.max_tokens
         seed = self._next_seed() if params.seed is None else params.seed
         grammar = self._grammar(params, grammar_after)
@@ -149,9 +156,12 @@ class Intake:
             bad_words_token_ids=self._bad_words(params.bad_words),
         )
 
-    def token_ids(self, prompt: str | Sequence[int], *, add_special_tokens: bool = True) -> list[int]:
+    def token_ids(
+        self, prompt: str | Sequence[int], *, add_special_tokens: bool = True, any_length: bool = False
+    ) -> list[int]:
         """The prompt as ids of the model. ValidationError for an empty one, one that cannot fit for its mere number of
-        characters, ids outside the vocabulary and values that are no ids (it names their place)."""
+        characters (unless it may have any length), ids outside the vocabulary and values that are no ids (it names their
+        place)."""
         if not isinstance(prompt, str | list | tuple):
             raise ValidationError("prompt must be a text or a list of token ids", parameter="prompt")
         if not prompt:
@@ -160,7 +170,7 @@ class Intake:
             if self.tokenizer is None:
                 text = "The model runs without a tokenizer (--skip-tokenizer-init): send the prompt as token ids"
                 raise ValidationError(text, parameter="prompt")
-            if len(prompt) > self.max_model_len:  # else no need to know the longest token
+            if len(prompt) > self.max_model_len and not any_length:  # else no need to know the longest token
                 checks.check_characters(prompt, self.max_model_len, self.tokenizer.max_chars_per_token)
             prompt = self.tokenizer.encode(prompt, add_special_tokens)
             if not prompt:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from octavo.errors import ValidationError
+from octavo.errors import ContextLengthError, ValidationError
 from octavo.sampling.params import SamplingParams
 
 if TYPE_CHECKING:
@@ -106,6 +106,18 @@ def check_max_tokens(max_tokens: int | None, max_model_len: int, name: str) -> N
     if max_tokens is not None and max_tokens > max_model_len:
         raise ValidationError(
             f"{name}={max_tokens} cannot be greater than max_model_len={max_model_len}. Please request fewer output tokens.",
+            parameter=name,
+            value=max_tokens,
+        )
+
+
+def check_room(max_tokens: int | None, room: int, length: int, max_model_len: int, name: str) -> None:
+    """ContextLengthError with the arithmetic where so many tokens cannot follow a prompt of `length`."""
+    if max_tokens is not None and max_tokens > room:
+        raise ContextLengthError(
+            f"This model's maximum context length is {max_model_len} tokens. However, you requested {length + max_tokens} "
+            f"tokens: {length} in the prompt and {name}={max_tokens} for the answer. Request at most {room} output tokens, "
+            "or shorten the prompt.",
             parameter=name,
             value=max_tokens,
         )

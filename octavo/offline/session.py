@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from octavo.engine.client import EngineClient
 from octavo.engine.intake import Intake
 from octavo.engine.request import Request
+from octavo.engine.truncation import Truncation
 from octavo.errors import RequestError, UnavailableError, ValidationError
 from octavo.offline.collector import RequestCollector
 from octavo.offline.interrupts import interrupt_held_back
@@ -50,7 +51,13 @@ class Session:
         """A new request id: "0", "1", ..."""
         return str(next(self._numbers))
 
-    def prepare(self, prompt: Prompt | RequestError, params: SamplingParams, priority: int = 0) -> Job:
+    def prepare(
+        self,
+        prompt: Prompt | RequestError,
+        params: SamplingParams,
+        priority: int = 0,
+        truncation: Truncation | None = None,
+    ) -> Job:
         """Check a prompt and its parameters. Raises ValidationError (or the error that stands in the prompt's place)."""
         if isinstance(prompt, RequestError):
             raise prompt
@@ -63,6 +70,7 @@ class Session:
             add_special_tokens=prompt.add_special_tokens,
             cache_salt=prompt.cache_salt,
             priority=priority,
+            truncation=truncation,
             offline=True,
         )
         return Job(request, RequestCollector(request, prompt.text, self.intake.tokenizer, self._client.abort))

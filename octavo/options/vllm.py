@@ -27,7 +27,6 @@ NEUTRAL_VALUES: Mapping[str, tuple[str, ...]] = {
     "quantization_config": (),
     "allowed_local_media_path": ("",),
     "allowed_media_domains": (),
-    "logprobs_mode": ("raw_logprobs",),
     "override_generation_config": (),
     "override_neuron_config": (),
     "override_pooler_config": (),

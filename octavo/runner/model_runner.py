@@ -33,12 +33,14 @@ class ModelRunner:
         max_num_seqs: int,
         max_model_len: int,
         matchers: Matchers | None = None,
+        logprobs_mode: str = "raw_logprobs",
     ) -> None:
         self._model: Model | None = model
         self._forward = ops.record(model.forward)
         self._ops = ops
         self._cache = cache
         self._matchers = matchers
+        self._logprobs_mode = logprobs_mode
         self._vocab_size = model.config.vocab_size
         self._rows = Rows(max_num_seqs, max_model_len, cache.block_size)
 
@@ -93,7 +95,7 @@ class ModelRunner:
         for start, logits in self._logits(model, hidden):
             part = results[start : start + len(logits)]
             states = [self._rows.state(result.row) for result in part]
-            for result, state, drawn in zip(part, states, sample(logits, states), strict=True):
+            for result, state, drawn in zip(part, states, sample(logits, states, self._logprobs_mode), strict=True):
                 result.token_id, result.logprobs, result.error = drawn.token_id, drawn.logprobs, drawn.error
                 if drawn.token_id is not None:
                     state.append(drawn.token_id)

@@ -76,6 +76,19 @@ def _penalize(row: NDArray[np.float32], state: SamplingState) -> None:
     row[ids] = np.where(values == -np.inf, values, penalized)
 
 
+def processed(
+    row: NDArray[np.float32], best: np.float32, params: SamplingParams, buffer: NDArray[np.float32]
+) -> NDArray[np.float32]:
+    """The edited row [v] as the draw sees it: divided by the temperature, minus infinity for what min_p, top_k and top_p
+    leave out. A greedy one stays as it is."""
+    if params.is_greedy:
+        return row
+    ids, _ = kept_tokens(row, best, params, buffer)
+    result = np.full_like(row, -np.inf)
+    result[ids] = row[ids] * np.float32(1.0 / params.temperature)
+    return result
+
+
 def weights_of_all(
     row: NDArray[np.float32], best: np.float32, temperature: float, buffer: NDArray[np.float32]
 ) -> NDArray[np.float32]:

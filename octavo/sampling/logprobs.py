@@ -1,4 +1,4 @@
-"""Logprobs of the tokens that are asked for: log-softmax of the raw logits, before any step of the sampler."""
+"""Logprobs of the tokens that are asked for: log-softmax of logits, by default of those that the model gave."""
 
 from __future__ import annotations
 
@@ -16,27 +16,33 @@ FLOOR = -9999.0
 
 
 def token_logprobs(
-    logits: NDArray[np.float32], token_ids: Sequence[int] | NDArray[np.integer], top: int
+    logits: NDArray[np.float32], token_ids: Sequence[int] | NDArray[np.integer], top: int, *, normalize: bool = True
 ) -> list[TokenLogprobs]:
     """Logprobs of `token_ids` [r] and of the `top` most likely tokens (-1: all) in each row of `logits` [r, v].
 
     `rank` is 1 + the number of strictly more likely tokens; equally likely ones stand in the order of their ids. A row
-    that is not finite where it is largest has FLOOR everywhere.
+    that is not finite where it is largest has FLOOR everywhere. Without `normalize` they are the logits themselves.
     """
     buffer = np.empty(logits.shape[1], dtype=np.float32)
     count = logits.shape[1] if top < 0 else min(top, logits.shape[1])
     with np.errstate(over="ignore"):
-        return [_row_logprobs(row, int(token), count, buffer) for row, token in zip(logits, token_ids, strict=True)]
+        return [
+            _row_logprobs(row, int(token), count, buffer if normalize else None)
+            for row, token in zip(logits, token_ids, strict=True)
+        ]
 
 
-def _row_logprobs(row: NDArray[np.float32], token_id: int, top: int, buffer: NDArray[np.float32]) -> TokenLogprobs:
+def _row_logprobs(row: NDArray[np.float32], token_id: int, top: int, buffer: NDArray[np.float32] | None) -> TokenLogprobs:
+    """Logits, without a buffer."""
     best = row.max()
     if not np.isfinite(best):
         return TokenLogprobs([token_id, *range(top)], [FLOOR] * (top + 1), 1)
-    np.exp(np.subtract(row, best, out=buffer), out=buffer)
-    log_total = float(best) + math.log(float(buffer.sum()))
     ids = np.concatenate([[token_id], _most_likely(row, top)])
-    logprobs = np.clip(row[ids].astype(np.float64) - log_total, FLOOR, 0.0)
+    logprobs = np.maximum(row[ids].astype(np.float64), FLOOR)
+    if buffer is not None:
+        np.exp(np.subtract(row, best, out=buffer), out=buffer)
+        log_total = float(best) + math.log(float(buffer.sum()))
+        logprobs = np.clip(row[ids].astype(np.float64) - log_total, FLOOR, 0.0)
     return TokenLogprobs(ids.tolist(), logprobs.tolist(), 1 + int(np.count_nonzero(row > row[token_id])))
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 
+from octavo.errors import ValidationError
 from octavo.sampling.structured import StructuredOutputsParams
 from octavo.sampling.validation import validate
 
@@ -20,6 +21,52 @@ class SamplingType(IntEnum):
     GREEDY = 0
     RANDOM = 1
     RANDOM_SEED = 2
+
+
+MAX_BEAM_WIDTH = 64
+
+
+class BeamSearchParams(msgspec.Struct, omit_defaults=True):
+    """How `LLM.beam_search` looks for the likeliest answers. `temperature` is vLLM's; likelihoods do not depend on it.
+
+    Raises `ValidationError` for a value outside its range.
+    """
+
+    beam_width: int
+    max_tokens: int
+    ignore_eos: bool = False
+    temperature: float = 0.0
+    length_penalty: float = 1.0  # of two equally likely answers, above 0 the longer and below 0 the shorter is preferred
+    include_stop_str_in_output: bool = False
+    structured_outputs: None = None  # not with beam search
+    skip_special_tokens: bool = True
+    allowed_token_ids: None = None  # not with beam search
+
+    def __post_init__(self) -> None:
+        for name in ("structured_outputs", "allowed_token_ids"):
+            if getattr(self, name) is not None:
+                raise ValidationError(f"{name} cannot be used with beam search", parameter=name)
+        check_beam_search(self.beam_width, self.length_penalty)
+        self.sampling()
+
+    def sampling(self) -> SamplingParams:
+        """What the search has in common with sampling; `n` is the width."""
+        return SamplingParams(
+            n=self.beam_width,
+            max_tokens=self.max_tokens,
+            ignore_eos=self.ignore_eos,
+            skip_special_tokens=self.skip_special_tokens,
+            include_stop_str_in_output=self.include_stop_str_in_output,
+        )
+
+
+def check_beam_search(width: int, length_penalty: float) -> None:
+    """ValidationError for a width or penalty that no search can have."""
+    if isinstance(width, bool) or not isinstance(width, int) or not 1 <= width <= MAX_BEAM_WIDTH:
+        raise ValidationError(f"The beam width must be in [1, {MAX_BEAM_WIDTH}], got {width!r:.40}.", parameter="n")
+    if isinstance(length_penalty, bool) or not isinstance(length_penalty, int | float) or not abs(length_penalty) <= 100:
+        text = f"length_penalty must be a number in [-100, 100], got {length_penalty!r:.40}."
+        raise ValidationError(text, parameter="length_penalty")
 
 
 class SamplingParams(msgspec.Struct, omit_defaults=True):

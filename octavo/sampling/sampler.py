@@ -3,6 +3,7 @@
 The order of the steps, which is vLLM's:
 
 0. logprobs, where asked for, are the log-softmax of the logits as the model gave them: no step below changes them
+   (--logprobs-mode: or of the logits behind step 7; or these logits themselves)
 1. bans: what the grammar does not let follow; tokens that are not among allowed_token_ids; those that would complete
    one of bad_words; before min_tokens, EOS and stop_token_ids (under ignore_eos too) unless nothing else may follow
 2. logit_bias is added
@@ -27,7 +28,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from octavo.engine.request import TokenLogprobs
-from octavo.sampling.logits import BLOCK, block_sums, edited, kept_tokens, weights_of_all
+from octavo.sampling.logits import BLOCK, block_sums, edited, kept_tokens, processed, weights_of_all
 from octavo.sampling.logprobs import token_logprobs
 from octavo.sampling.rng import uniforms
 from octavo.sampling.state import SamplingState
@@ -42,12 +43,15 @@ class SampleResult:
     error: str | None = None
 
 
-def sample(logits: NDArray[np.float32], states: Sequence[SamplingState]) -> list[SampleResult]:
-    """The next token of each sequence from `logits` [r, v], which stay as they are. `states` are not appended to."""
+def sample(
+    logits: NDArray[np.float32], states: Sequence[SamplingState], logprobs_mode: str = "raw_logprobs"
+) -> list[SampleResult]:
+    """The next token of each sequence from `logits` [r, v], which stay as they are. `states` are not appended to.
+    `logprobs_mode` is that of `EngineConfig`."""
     numbers = _numbers(states)
     buffer = np.empty(-(-logits.shape[1] // BLOCK) * BLOCK, dtype=np.float32)
     with np.errstate(over="ignore"):  # a difference beyond float32 is minus infinity, whose weight is 0
-        return [_sample_row(logits[row], state, numbers.get(row), buffer) for row, state in enumerate(states)]
+        return [_sample_row(logits[row], state, numbers.get(row), buffer, logprobs_mode) for row, state in enumerate(states)]
 
 
 def _numbers(states: Sequence[SamplingState]) -> dict[int, float]:
@@ -64,7 +68,11 @@ def _numbers(states: Sequence[SamplingState]) -> dict[int, float]:
 
 
 def _sample_row(
-    logits: NDArray[np.float32], state: SamplingState, number: float | None, buffer: NDArray[np.float32]
+    logits: NDArray[np.float32],
+    state: SamplingState,
+    number: float | None,
+    buffer: NDArray[np.float32],
+    logprobs_mode: str,
 ) -> SampleResult:
     params, logits = state.params, logits[: state.vocab_size]
     if state.matcher is not None and state.matcher.error is not None:
@@ -80,7 +88,9 @@ def _sample_row(
         token_id = _draw(row, best, state, number, buffer)
     if params.logprobs is None:
         return SampleResult(token_id)
-    return SampleResult(token_id, token_logprobs(logits[None], [token_id], params.logprobs)[0])
+    shown = processed(row, best, params, buffer) if logprobs_mode.startswith("processed") else logits
+    normalize = logprobs_mode.endswith("logprobs")
+    return SampleResult(token_id, token_logprobs(shown[None], [token_id], params.logprobs, normalize=normalize)[0])
 
 
 def _draw(

@@ -12,12 +12,12 @@ from octavo.errors import OctavoError, RequestError, UnavailableError
 
 
 class ErrorInfo(msgspec.Struct):
-    """What went wrong. `code` is the HTTP status, also inside a stream whose own status was 200."""
+    """What went wrong. `code` is the HTTP status, also inside a stream whose own status was 200, or OpenAI's name."""
 
     message: str
     type: str
     param: str | None
-    code: int
+    code: int | str
 
 
 class ErrorResponse(msgspec.Struct):
@@ -67,7 +67,8 @@ class ShuttingDownError(UnavailableError):
 
 def error_body(error: OctavoError) -> bytes:
     """The envelope of an error, as JSON."""
-    return msgspec.json.encode(ErrorResponse(ErrorInfo(error.message, error.kind, error.parameter, error.status)))
+    code = error.code or error.status
+    return msgspec.json.encode(ErrorResponse(ErrorInfo(error.message, error.kind, error.parameter, code)))
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,7 @@ class Exchange:
 
     `num_body_bytes` is the size of the request's body once it was read, `began` the time.monotonic() of its head. `ending`
     is set by whoever ends the request from outside (the shutdown, a deadline), before its task is cancelled. `on_end` is
-    closed when the work on the request is done.
+    closed when the work on the request is done. `headers` go out with the status line, whatever the answer is.
     """
 
     __slots__ = (
@@ -34,6 +34,7 @@ class Exchange:
         "began",
         "dialect",
         "ending",
+        "headers",
         "num_body_bytes",
         "on_end",
         "started",
@@ -50,6 +51,7 @@ class Exchange:
         self.num_body_bytes = 0
         self.ending: OctavoError | None = None
         self.on_end = ExitStack()
+        self.headers: list[tuple[bytes, bytes]] = []
 
     def detached(self) -> Exchange:
         """For work that goes on when this one is answered: with an end of its own."""
@@ -80,7 +82,7 @@ class Exchange:
     async def start(self, status: int, headers: Headers) -> None:
         """Send the status line and headers."""
         self.started = True
-        await self._send({"type": "http.response.start", "status": status, "headers": headers})
+        await self._send({"type": "http.response.start", "status": status, "headers": [*headers, *self.headers]})
 
     async def write(self, data: bytes) -> None:
         """Send a piece of the body; more follows."""

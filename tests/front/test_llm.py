@@ -225,7 +225,7 @@ def test_a_priority_without_the_policy_is_refused(llm: LLM) -> None:
 
 def test_arguments_of_vllm_that_are_not_supported(llm: LLM) -> None:
     assert llm.generate("a", SamplingParams(max_tokens=1), lora_request=None)
-    for name in ("lora_request", "tokenization_kwargs"):
+    for name in ("lora_request", "mm_processor_kwargs"):
         with pytest.raises(ValidationError, match=f"{name} is not supported"):
             llm.generate("a", **{name: [1]})
 

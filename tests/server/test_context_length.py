@@ -17,7 +17,7 @@ def test_auto(smollm2: Path) -> None:
         refused = server.http.post("/v1/completions", json={"model": "m", "prompt": [5] * 49})
         assert refused.status_code == 400
         assert "maximum context length is 48 tokens" in refused.json()["error"]["message"]
-        body = {"model": "m", "prompt": [5] * 40, "max_tokens": 40, "ignore_eos": True}
+        body = {"model": "m", "prompt": [5] * 40, "ignore_eos": True}
         answer = server.http.post("/v1/completions", json=body).json()
         assert (answer["usage"]["completion_tokens"], answer["choices"][0]["finish_reason"]) == (8, "length")
         table = [line.split() for line in server.log]

@@ -172,8 +172,6 @@ def test_token_ids_outside_the_vocabulary_have_no_text(server: RunningServer) ->
     [
         ("best_of", 2),
         ("guided_json", {}),
-        ("use_beam_search", True),
-        ("truncate_prompt_tokens", 5),
         ("thinking_token_budget", 5),
         ("logprob_token_ids", [5]),
         ("stream_interval", 4),

@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 
+from octavo.engine.beam_search import BeamEngine
 from octavo.errors import ValidationError
 from octavo.parsing.answer import AnswerParser
 from octavo.parsing.pipeline import Piece
@@ -68,6 +69,7 @@ async def start_chat(
     await server.grammars.compile(model.intake, params)
     shows_tools = tools.mode != "none" or not server.config.exclude_tools_when_tool_choice_none
     text = await render(model, exchange, body, shows_tools=shows_tools)
+    truncation = schema.truncation(body)
     request = await offload(
         len(text),
         lambda: model.intake.request(
@@ -78,16 +80,21 @@ async def start_chat(
             max_tokens_name=name,
             cache_salt=body.cache_salt,
             priority=body.priority,
+            truncation=truncation,
+            clamp=False,
         ),
     )
+    schema.tell_truncation(exchange, [truncation])
     prompt = Prompt(request, text, parser=answer_parser(model, body, text, tools))
-    return Generation(client, server.metrics, model.intake.tokenizer, [prompt], visit), model
+    engine = BeamEngine(client, body.length_penalty) if body.use_beam_search else client
+    return Generation(engine, server.metrics, model.intake.tokenizer, [prompt], visit), model
 
 
 def check_chat(body: ChatCompletionRequest) -> None:
     """Refuse what means nothing or is not there yet."""
     schema.check_supported(body, {})
     schema.check_stream(body)
+    schema.check_beam_search(body, body.n)
     if body.top_logprobs is not None and body.top_logprobs != 0:
         if body.top_logprobs < -1:
             text = "`top_logprobs` must be a positive value or -1."

@@ -11,7 +11,9 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
+from octavo.engine.beam_search import BeamEngine
 from octavo.engine.request import TokenLogprobs
+from octavo.engine.truncation import Truncation
 from octavo.errors import ValidationError
 from octavo.parsing.pipeline import Piece
 from octavo.sampling.params import SamplingParams
@@ -30,6 +32,7 @@ from octavo.server.sse import event
 from octavo.server.state import Model, ServerState, offload
 
 MAX_PROMPTS = 2048
+DEFAULT_MAX_TOKENS = 16
 _PROMPT_SCHEMA = {
     "anyOf": [
         {"type": "string"},
@@ -46,7 +49,7 @@ class CompletionRequest(GenerationFields, kw_only=True):
     prompt: Annotated[Any, Meta(extra_json_schema=_PROMPT_SCHEMA)] = None
     echo: bool | None = False
     logprobs: int | None = None
-    max_tokens: int | None = 16
+    max_tokens: int | None = DEFAULT_MAX_TOKENS
     n: int = 1
     suffix: str | None = None
     add_special_tokens: bool = True
@@ -119,11 +122,13 @@ async def create_completion(
     await server.grammars.compile(model.intake, params)
     id = schema.response_id("cmpl-", exchange.header(b"x-request-id"), body)
 
+    truncations = [schema.truncation(body) for _ in prompts]
+
     def work() -> list[Prompt]:
         result = []
         for i, prompt in enumerate(prompts):
             try:
-                result.append(_prepare(model, server.engine_id(id), prompt, params, body))
+                result.append(_prepare(model, server.engine_id(id), prompt, params, body, truncations[i]))
             except ValidationError as error:
                 if len(prompts) > 1:
                     error.message = f"Prompt {i} of the list: {error.message}"
@@ -131,7 +136,9 @@ async def create_completion(
         return result
 
     prepared = await offload(sum(len(prompt) for prompt in prompts), work)
-    generation = Generation(client, server.metrics, model.intake.tokenizer, prepared, visit)
+    schema.tell_truncation(exchange, truncations)
+    engine = BeamEngine(client, body.length_penalty) if body.use_beam_search else client
+    generation = Generation(engine, server.metrics, model.intake.tokenizer, prepared, visit)
     names = TokenNames(model.intake.tokenizer, bool(body.return_tokens_as_token_ids))
     answer = _Answer(id, int(time.time()), model, body, generation, names)
     return answer.stream() if body.stream else answer.whole(await generation.collect())
@@ -164,6 +171,7 @@ def _check(body: CompletionRequest, model: Model, num_prompts: int) -> SamplingP
         raise ValidationError("suffix is not currently supported", parameter="suffix")
     schema.check_supported(body, {"prompt_embeds": (None,)})
     schema.check_stream(body)
+    schema.check_beam_search(body, body.n)
     if body.logprobs is not None and body.logprobs < 0:
         raise ValidationError("`logprobs` must be a positive value.", parameter="logprobs", value=body.logprobs)
     more: dict[str, Any] = {"n": body.n, "max_tokens": body.max_tokens, "logprobs": body.logprobs}
@@ -183,7 +191,15 @@ def _only_echo(body: CompletionRequest) -> bool:
     return bool(body.echo) and body.max_tokens == 0
 
 
-def _prepare(model: Model, id: str, prompt: str | list[Any], params: SamplingParams, body: CompletionRequest) -> Prompt:
+def _prepare(
+    model: Model,
+    id: str,
+    prompt: str | list[Any],
+    params: SamplingParams,
+    body: CompletionRequest,
+    truncation: Truncation | None,
+) -> Prompt:
+    """The default of `max_tokens` is cut to what fits; another value, which somebody must have meant, is not."""
     request = model.intake.request(
         id,
         prompt,
@@ -191,8 +207,11 @@ def _prepare(model: Model, id: str, prompt: str | list[Any], params: SamplingPar
         add_special_tokens=body.add_special_tokens,
         cache_salt=body.cache_salt,
         priority=body.priority,
+        truncation=truncation,
+        clamp=body.max_tokens == DEFAULT_MAX_TOKENS,
     )
-    return Prompt(request, prompt if isinstance(prompt, str) else None)
+    is_cut = truncation is not None and truncation.num_dropped > 0
+    return Prompt(request, prompt if isinstance(prompt, str) and not is_cut else None)
 
 
 @dataclass(slots=True)

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Annotated, Any, Literal
 
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
 import octavo
+from octavo.engine.truncation import Truncation
 from octavo.errors import ValidationError
 from octavo.sampling.params import SamplingParams
+from octavo.sampling.params import check_beam_search as check_beam
 from octavo.sampling.structured import StructuredOutputsParams
 from octavo.sampling.validation import MAX_BAD_WORDS, MAX_LOGIT_BIAS_ENTRIES, MAX_STOP_STRINGS, MAX_STOP_TOKEN_IDS
+from octavo.server.exchange import Exchange
 
 MAX_CHOICES = 16_384  # n times prompts of one request
 SYSTEM_FINGERPRINT = f"octavo-{octavo.__version__}"
@@ -108,10 +111,7 @@ class GenerationFields(msgspec.Struct, kw_only=True):
 
 # Known fields that cannot be honoured yet, with the values at which they ask for nothing.
 UNSUPPORTED: Mapping[str, tuple[Any, ...]] = {
-    "use_beam_search": (False,),
     "watermarking": (None, False),
-    "truncate_prompt_tokens": (None,),
-    "truncation_side": (None,),
     "logprob_token_ids": (None, []),
     "best_of": (None, 1),
     "guided_json": (None,),
@@ -129,6 +129,22 @@ UNSUPPORTED: Mapping[str, tuple[Any, ...]] = {
     "stream_interval": (None, 1),
 }
 
+
+# Fields that change which answers are likely, or look inside of them, with the values at which they do neither.
+_NOT_WITH_BEAMS: Mapping[str, tuple[Any, ...]] = {
+    "stop": (None, []),
+    "structured_outputs": (None,),
+    "response_format": (None, ResponseFormat("text")),
+    "allowed_token_ids": (None,),
+    "bad_words": (None, []),
+    "logit_bias": (None, {}),
+    "min_tokens": (0,),
+    "presence_penalty": (None, 0.0),
+    "frequency_penalty": (None, 0.0),
+    "repetition_penalty": (None, 1.0),
+    "prompt_logprobs": (None,),
+    "echo": (None, False),
+}
 
 _REMEDIES: Mapping[str, str] = {
     "best_of": "Ask for `n` answers and choose among them, by their logprobs.",
@@ -233,7 +249,31 @@ def sampling_params(body: GenerationFields, defaults: Mapping[str, Any], **more:
         if name in GenerationFields.__struct_fields__ and getattr(body, name) is not None
     }
     known = {name: value for name, value in defaults.items() if name in SamplingParams.__struct_fields__}
+    if body.use_beam_search:  # draws nothing
+        asked["temperature"] = 1.0
     return SamplingParams.from_optional(**{**known, **asked, "structured_outputs": structured_outputs(body), **more})
+
+
+def check_beam_search(body: GenerationFields, width: int | None) -> None:
+    """Refuse what a beam search, if one is asked for, cannot heed."""
+    if not body.use_beam_search:
+        return
+    check_beam(width or 1, body.length_penalty)
+    for name, neutral in _NOT_WITH_BEAMS.items():
+        if getattr(body, name) not in neutral:
+            raise ValidationError(f"`{name}` cannot be used with `use_beam_search`.", parameter=name)
+
+
+def truncation(body: GenerationFields) -> Truncation | None:
+    """How a long prompt is cut, if at all."""
+    return Truncation.of(body.truncate_prompt_tokens, body.truncation_side)
+
+
+def tell_truncation(exchange: Exchange, truncations: Iterable[Truncation | None]) -> None:
+    """Say in a header of the answer how many tokens of its prompts were dropped, if any."""
+    num_dropped = sum(one.num_dropped for one in truncations if one is not None)
+    if num_dropped:
+        exchange.headers.append((b"x-prompt-tokens-dropped", str(num_dropped).encode()))
 
 
 def response_id(prefix: str, header: str | None, body: GenerationFields) -> str:
