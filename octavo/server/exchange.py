@@ -54,8 +54,10 @@ class Exchange:
         self.headers: list[tuple[bytes, bytes]] = []
 
     def detached(self) -> Exchange:
-        """For work that goes on when this one is answered: with an end of its own."""
-        return Exchange(self._scope, self._receive, self._send, self.dialect)
+        """For work that goes on when this one is answered: what is due at the end of the work is due then."""
+        detached = Exchange(self._scope, self._receive, self._send, self.dialect)
+        detached.on_end = self.on_end.pop_all()
+        return detached
 
     def header(self, name: bytes) -> str | None:
         """The value of a request header (lower-case name), if it was sent."""

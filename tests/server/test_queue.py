@@ -120,6 +120,16 @@ def test_nothing_stays_counted_whatever_the_end(full: RunningServer) -> None:
     assert full.state.admission.counts() == {"sequences": 0, "prompt_tokens": 0}
 
 
+def test_a_response_in_the_background_is_counted_until_it_ends(full: RunningServer) -> None:
+    body = {"input": "Hello", "max_output_tokens": 2, "background": True}
+    refused = full.post("/v1/responses", {**body, "input": "Hello " * 600})
+    assert (refused.status_code, full.state.admission.counts()["sequences"]) == (400, 0)
+    assert full.post("/v1/responses", body).status_code == 200
+    assert full.state.admission.counts()["sequences"] == 1
+    full.gate.open.set()
+    full.until(lambda: full.state.admission.counts() == {"sequences": 0, "prompt_tokens": 0})
+
+
 def test_refusals_are_a_metric(full: RunningServer) -> None:
     answer = full.submit(TEXT, {**FULL, "n": 4})
     full.until(lambda: full.metrics.received == 4)

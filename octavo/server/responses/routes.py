@@ -69,8 +69,6 @@ async def create_response(
     _check(body)
     messages, nbytes = _conversation(server, body)
     chat = _chat(body, messages)
-    if body.background:
-        exchange = exchange.detached()
     engine_id = response_id("resp_", exchange.header(b"x-request-id"), chat)
     generation, model = await start_chat(server, exchange, chat, engine_id)
     names = TokenNames(model.intake.tokenizer, False)
@@ -79,7 +77,7 @@ async def create_response(
         answer.stored = Stored(answer.response, messages, nbytes + exchange.num_body_bytes)
         server.responses.put(answer.stored)
     if body.background:
-        answer.run_behind(server, exchange)
+        answer.run_behind(server, exchange.detached())
         return msgspec.json.encode(answer.response)
     if body.stream:
         return answer.stream()
