@@ -20,8 +20,17 @@ import ml_dtypes
 import numpy as np
 
 from octavo.kernels.cpu.ops import CpuOps
+from octavo.kernels.ops import Quantization
 from octavo.runner.batch import Batch
 
+FORMATS = {
+    "int8": Quantization(8),
+    "int8-a8": Quantization(8, activation_bits=8),
+    "int4-32": Quantization(4, 32),
+    "int4-32-a8": Quantization(4, 32, 8),
+    "int4-64": Quantization(4, 64),
+    "int4-64-a8": Quantization(4, 64, 8),
+}
 DTYPES = {"bfloat16": np.dtype(ml_dtypes.bfloat16), "float32": np.dtype(np.float32), "float16": np.dtype(np.float16)}
 COLD_BYTES = 384 << 20
 ROUNDS = 5
@@ -35,6 +44,13 @@ class Limits:
     read: float
     fma: float
     bf16: float
+    int8: float
+
+    def peak(self, isa: str, weights: str) -> float:
+        """Of products with weights of a dtype or format, in two bytes if activations have 16 bits."""
+        if weights in FORMATS and isa == "avx512_bf16":
+            return self.int8 * 8 / FORMATS[weights].activation_bits
+        return self.bf16 if isa == "avx512_bf16" and weights == "bfloat16" else self.fma
 
     @classmethod
     def measure(cls, threads: int) -> Limits:
@@ -62,18 +78,21 @@ def timed(call: Callable[[int], object], first: int, count: int) -> float:
     return (time.perf_counter() - start) / count
 
 
-def linear(ops: CpuOps, limits: Limits, dtype: str, out: int, width: int, all_rows: list[int]) -> None:
+def linear(ops: CpuOps, limits: Limits, kind: str, out: int, width: int, all_rows: list[int]) -> None:
+    """`kind`: a dtype or a format."""
     random = np.random.default_rng(0)
-    part = random.standard_normal((out, width), np.float32).astype(DTYPES[dtype])
-    weights = [ops.linear_weight([part]) for _ in range(max(1, COLD_BYTES // part.nbytes))]
-    peak = limits.bf16 if ops.isa == "avx512_bf16" and dtype == "bfloat16" else limits.fma
-    print(f"linear {dtype} [{out}, {width}]")
+    part = random.standard_normal((out, width), np.float32).astype(DTYPES.get(kind, DTYPES["bfloat16"]))
+    weights = [ops.linear_weight([part], quantization=FORMATS.get(kind))]
+    nbytes = weights[0].nbytes
+    weights += [ops.linear_weight([part], quantization=FORMATS.get(kind)) for _ in range(COLD_BYTES // nbytes - 1)]
+    peak = limits.peak(ops.isa, kind)
+    print(f"linear {kind} [{out}, {width}]")
     for rows in all_rows:
         x = random.standard_normal((rows, width), np.float32)
         work = 2 * rows * out * width
         repeats = max(2, min(3 * len(weights), int(6e10 / work)))
         took = seconds(lambda i, x=x: ops.linear(x, weights[i % len(weights)]), repeats)
-        bandwidth, speed = part.nbytes / took / 1e9, work / took / 1e9
+        bandwidth, speed = nbytes / took / 1e9, work / took / 1e9
         print(
             f"  {rows:5} rows {took * 1e6:10.1f} us   {bandwidth:6.2f} GB/s ({bandwidth / limits.read:4.0%} of reading)"
             f"   {speed:7.1f} GFLOP/s ({speed / peak:4.0%} of the peak)"
@@ -107,7 +126,7 @@ def attention(
     work = sum(4 * n * d * (length - queries + (i + 1)) for length in lengths for i in range(queries))
     took = seconds(lambda i: ops.attention(qkv, cache, i % layers, batch, heads, 0.1), max(3, min(200, int(4e9 / work))))
     read = sum(lengths) * 2 * k * d * DTYPES[dtype].itemsize
-    peak = limits.bf16 if ops.isa == "avx512_bf16" and dtype == "bfloat16" else limits.fma
+    peak = limits.peak(ops.isa, dtype)
     print(
         f"attention {dtype} {heads}: {len(lengths)} x {queries} queries, {lengths[0]} keys {took * 1e6:10.1f} us"
         f"   {read / took / 1e9:6.2f} GB/s ({read / took / 1e9 / limits.read:4.0%})   {work / took / 1e9:7.1f} GFLOP/s"
@@ -145,7 +164,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--isa", default="auto")
     parser.add_argument("--threads", type=int)
-    parser.add_argument("--dtype", default="bfloat16", choices=sorted(DTYPES))
+    parser.add_argument(
+        "--dtype", default="bfloat16", choices=[*DTYPES, *FORMATS], help="of weights; of the cache only dtypes"
+    )
     parser.add_argument("--only", choices=("linear", "attention", "elementwise", "dequantize"))
     parser.add_argument("--best", action="store_true", help="the quickest call counts: for a machine shared with others")
     options = parser.parse_args()
@@ -154,11 +175,12 @@ def main() -> None:
     ops = CpuOps(options.threads, options.isa)
     limits = Limits.measure(ops.threads)
     print(f"{ops.description}: reads {limits.read:.1f} GB/s, FMA {limits.fma:.0f} GFLOP/s, bf16 {limits.bf16:.0f} GFLOP/s")
+    print(f"int8 {limits.int8:.0f} GOP/s")
     if options.only in (None, "linear"):
         linear(ops, limits, options.dtype, 8192, 2048, [1, 2, 4, 8, 12, 16, 24, 32, 64, 128, 256, 512, 2048])
         for out, width in ((960, 576), (576, 576), (3072, 576), (576, 1536), (49152, 576)):
             linear(ops, limits, options.dtype, out, width, [1, 8, 32, 256])
-    if options.only in (None, "attention"):
+    if options.only in (None, "attention") and options.dtype in DTYPES:
         for heads in ((9, 3, 64), (32, 8, 128)):
             for sequences, queries, length in (
                 (1, 1, 300),

@@ -1,6 +1,6 @@
 // What this machine can do at most: floats read from memory, and multiply-adds
 // from registers, per thread. Compiled by kernels.py for the processor at hand;
-// prints "read_gbs fma_gflops bf16_gflops" (bf16 0 without VDPBF16PS).
+// prints "read_gbs fma_gflops bf16_gflops int8_gops" (0 without VDPBF16PS, VNNI).
 #include <algorithm>
 #include <atomic>
 #include <chrono>
@@ -147,6 +147,28 @@ void bf16_chains(int) {}
 constexpr double kBf16Work = 0;
 #endif
 
+#if defined(__AVX512VNNI__)
+void int8_chains(int) {
+  __m512i a[kChains];
+#pragma GCC unroll 16
+  for (auto &x : a)
+    x = _mm512_setzero_si512();
+  __m512i b = _mm512_set1_epi8(1);
+  for (long i = 0; i < kTurns; ++i) {
+#pragma GCC unroll 16
+    for (int j = 0; j < kChains; ++j)
+      a[j] = _mm512_dpbusd_epi32(a[j], b, b);
+#pragma GCC unroll 16
+    for (int j = 0; j < kChains; ++j)
+      asm volatile("" : "+v"(a[j]));
+  }
+}
+constexpr double kInt8Work = 8.0 * 16 * kChains * kTurns;
+#else
+void int8_chains(int) {}
+constexpr double kInt8Work = 0;
+#endif
+
 } // namespace
 
 int main(int, char **arguments) {
@@ -154,5 +176,6 @@ int main(int, char **arguments) {
   const double read = read_bandwidth(threads);
   const double fma = best_rate(threads, kFmaWork, fma_chains) / 1e9;
   const double bf16 = best_rate(threads, kBf16Work, bf16_chains) / 1e9;
-  std::printf("%.2f %.1f %.1f\n", read, fma, bf16);
+  const double int8 = best_rate(threads, kInt8Work, int8_chains) / 1e9;
+  std::printf("%.2f %.1f %.1f %.1f\n", read, fma, bf16, int8);
 }

@@ -33,6 +33,23 @@ class EngineConfig:
         choices=("auto", "bfloat16", "float16", "float32"),
         aliases={"half": "float16", "float": "float32"},
     )
+    quantization: str | None = option(
+        None,
+        "Round 16-bit weights to integers while loading",
+        group="model",
+        flags=("-q",),
+        choices=("int8", "int4"),
+        aliases=dict.fromkeys(("none", "None", "null")),
+    )
+    quantization_group_size: int = option(
+        32, "Inputs that share a scale in int4", group="model", minimum=32, maximum=64, multiple_of=32
+    )
+    quantization_activations: str = option(
+        "auto",
+        "What activations are rounded to (auto: int16 beside int8, int8 beside int4)",
+        group="model",
+        choices=("auto", "int8", "int16"),
+    )
     max_model_len: int | None = option(
         None,
         "Longest prompt + output, in tokens (default: the model's own; auto: what fits into memory)",
@@ -57,7 +74,7 @@ class EngineConfig:
         None, "Threads of the native kernels (default: what affinity, cgroup and cores allow)", minimum=1, maximum=1024
     )
     cpu_isa: str = option(
-        "auto", "Force a lower instruction set", choices=("auto", "avx512_bf16", "avx512", "avx2", "generic")
+        "auto", "Force a lower instruction set", choices=("auto", "amx", "avx512_bf16", "avx512", "avx2", "generic")
     )
     max_num_seqs: int = option(256, "Sequences in one step", minimum=1)
     max_num_batched_tokens: int | None = option(None, "Tokens in one step (default 2048 on a CPU)", minimum=1)

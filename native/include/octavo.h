@@ -14,10 +14,13 @@ extern "C" {
 #endif
 
 #define OCTAVO_API __attribute__((visibility("default")))
-#define OCTAVO_ABI_VERSION 2
+#define OCTAVO_ABI_VERSION 3
 
 enum { OCTAVO_OK = 0, OCTAVO_INVALID = 1, OCTAVO_NO_MEMORY = 2, OCTAVO_OUT_OF_RANGE = 3 };
 enum { OCTAVO_FLOAT32 = 0, OCTAVO_BFLOAT16 = 1, OCTAVO_FLOAT16 = 2 };
+/* Formats of weights: the dtypes, and integers of 8 or 4 bits beside activations that are rounded to 16 or 8 bits. */
+enum { OCTAVO_INT8_A16 = 3, OCTAVO_INT8_A8 = 4, OCTAVO_INT4_A16 = 5, OCTAVO_INT4_A8 = 6 };
+enum { OCTAVO_NO_ACTIVATION = 0, OCTAVO_SILU = 1 };
 
 typedef struct octavo_context octavo_context; /* an instruction set, a number of threads, scratch memory */
 typedef struct octavo_weight octavo_weight;   /* a packed [out, in] matrix with its bias */
@@ -26,17 +29,23 @@ typedef struct octavo_cache octavo_cache;     /* keys and values of all layers, 
 OCTAVO_API int octavo_abi_version(void);
 OCTAVO_API const char* octavo_last_error(void);
 
-/* 1: compiled in and the processor has it; 0: not. The names, best first: avx512_bf16, avx512, avx2, generic. */
+/* 1: compiled in and the processor has it; 0: not. The names, best first: amx, avx512_bf16, avx512, avx2,
+ * generic; and amx_emulated, which computes as amx does, slowly, on every processor. */
 OCTAVO_API int octavo_isa_supported(const char* isa);
 
 /* NULL on failure. Contexts share one thread pool, which starts as it is needed and stops with the last context. */
 OCTAVO_API octavo_context* octavo_open(const char* isa, int32_t threads);
 OCTAVO_API void octavo_close(octavo_context* context);
 
-/* -- weights. `dtype` is OCTAVO_FLOAT32, _BFLOAT16 or _FLOAT16; rows are packed in any order, each once. ----------- */
-OCTAVO_API octavo_weight* octavo_weight_new(octavo_context* context, int32_t dtype, int64_t in, int64_t out);
-OCTAVO_API int octavo_weight_pack(octavo_context* context, octavo_weight* weight, const void* rows, int64_t first,
-                                  int64_t count);
+/* -- weights --------------------------------------------------------------------------------------------------- */
+/* A [out, in] matrix. `group`: inputs that share a scale, 32 or 64 in the formats of 4 bits, else 0. With an activation the
+ * first half of the outputs is activated and multiplied by the second: octavo_linear then gives out / 2 columns. */
+OCTAVO_API octavo_weight* octavo_weight_new(octavo_context* context, int32_t format, int64_t group, int32_t activation,
+                                            int64_t in, int64_t out);
+/* `count` rows of a dtype at outputs `first` and on, in any order, each once. A format of integers is rounded to nearest
+ * here (symmetric: the row's, or the group's, largest value sets the scale); else dtype and format must be the same. */
+OCTAVO_API int octavo_weight_pack(octavo_context* context, octavo_weight* weight, const void* rows, int32_t dtype,
+                                  int64_t first, int64_t count);
 OCTAVO_API int octavo_weight_bias(octavo_weight* weight, const float* bias);
 OCTAVO_API int64_t octavo_weight_bytes(const octavo_weight* weight);
 OCTAVO_API void octavo_weight_free(octavo_weight* weight);
@@ -46,7 +55,8 @@ OCTAVO_API int octavo_dequantize(octavo_context* context, const void* raw, int64
                                  int32_t dtype, void* out);
 
 /* -- the step -------------------------------------------------------------------------------------------------- */
-/* y [rows, out] = x [rows, in] W^T + bias; with `accumulate`, y += that. */
+/* y [rows, out] = x [rows, in] W^T + bias; with an activation y [rows, out / 2] = act(gate) * up; with `accumulate`, y +=
+ * that. */
 OCTAVO_API int octavo_linear(octavo_context* context, const octavo_weight* weight, const float* x, int64_t rows, float* y,
                              int32_t accumulate);
 OCTAVO_API int octavo_embedding(octavo_context* context, const octavo_weight* weight, const int32_t* ids, int64_t count,

@@ -17,14 +17,12 @@ struct Product {
   const octavo_weight& weight;
   const LinearKernels& kernels;
 
-  int64_t row_bytes() const { return weight.view.steps * kernels.activation_bytes; }
-
   void pack(LinearTask& task, const float* x, char* packed, int threads) const {
     task.packed = packed;
     pool::parallel(task.blocks > 4 ? threads : 1, task.blocks, [&](int64_t block, int) {
       const int64_t first = task.first_row(block);
-      kernels.pack_rows(x + first * weight.view.in, weight.view.in, task.first_row(block + 1) - first,
-                        packed + first * row_bytes());
+      kernels.pack_rows(weight.view, x + first * weight.view.in, task.first_row(block + 1) - first,
+                        packed + first * weight.view.row_bytes);
     });
   }
 
@@ -34,12 +32,12 @@ struct Product {
     const int64_t panels_per_item =
         row_items > 1 ? 1
                       : std::max<int64_t>(
-                            1, std::min(weight.panels / (kItemsPerThread * threads), kItemBytes / weight.view.panel_bytes));
-    const int64_t panel_items = ceil_div(weight.panels, panels_per_item);
+                            1, std::min(weight.view.panels / (kItemsPerThread * threads), kItemBytes / weight.view.panel_bytes));
+    const int64_t panel_items = ceil_div(weight.view.panels, panels_per_item);
     pool::parallel(threads, panel_items * row_items, [&](int64_t item, int) {
       const int64_t panel = item / row_items * panels_per_item;
       const int64_t block = item % row_items * blocks_per_item;
-      kernels.multiply(task, panel, std::min(panel + panels_per_item, weight.panels), block,
+      kernels.multiply(task, panel, std::min(panel + panels_per_item, weight.view.panels), block,
                        std::min(block + blocks_per_item, task.blocks));
     });
   }
@@ -47,10 +45,10 @@ struct Product {
   void run(const float* x, int64_t rows, float* y, bool accumulate) const {
     const Weight& view = weight.view;
     const int threads = threads_for(context, rows * view.in * view.out, kSmallProduct);
-    char* packed = static_cast<char*>(context.activations.reserve(std::min(rows, kRowsPerPass) * row_bytes() + 64));
+    char* packed = static_cast<char*>(context.activations.reserve(std::min(rows, kRowsPerPass) * view.row_bytes + 64));
     for (int64_t row = 0; row < rows; row += kRowsPerPass) {
       const int64_t count = std::min(kRowsPerPass, rows - row);
-      LinearTask task{&view, nullptr, count, ceil_div(count, kernels.max_rows), y + row * view.out, accumulate};
+      LinearTask task{&view, nullptr, count, ceil_div(count, kernels.max_rows), y + row * view.columns(), accumulate};
       pack(task, x + row * view.in, packed, threads);
       multiply(task, threads);
     }
@@ -79,7 +77,7 @@ int octavo_linear(octavo_context* context, const octavo_weight* weight, const fl
   return guarded([&] {
     if (rows < 1) return static_cast<int>(OCTAVO_OK);
     std::lock_guard<std::mutex> lock(context->mutex);
-    Product{*context, *weight, context->kernels->linear[weight->view.dtype]}.run(x, rows, y, accumulate != 0);
+    Product{*context, *weight, *context->kernels->linear[weight->view.format]}.run(x, rows, y, accumulate != 0);
     return static_cast<int>(OCTAVO_OK);
   });
 }
@@ -90,11 +88,11 @@ int octavo_embedding(octavo_context* context, const octavo_weight* weight, const
   for (int64_t i = 0; i < count; ++i)
     if (ids[i] < 0 || ids[i] >= view.out)
       return fail(OCTAVO_OUT_OF_RANGE, "token id %d at index %lld is not below %lld", ids[i], number(i), number(view.out));
-  const LinearKernels& linear = context->kernels->linear[view.dtype];
+  if (view.activation != kNoActivation) return fail(OCTAVO_INVALID, "a weight with an activation has no rows to look up");
+  const LinearKernels& linear = *context->kernels->linear[view.format];
   for_rows(*context, count, 16 * view.in, [&](int64_t first, int64_t rows) {
     for (int64_t i = first; i < first + rows; ++i)
-      linear.unpack_weight(view.panels + ids[i] / linear.panel_width * view.panel_bytes, view.in,
-                           ids[i] % linear.panel_width, y + i * view.in);
+      linear.unpack_weight(view, ids[i] / view.panel_width, ids[i] % view.panel_width, y + i * view.in);
   });
   return OCTAVO_OK;
 }

@@ -1,7 +1,7 @@
 // Contexts, packed weights, dequantisation.
 #include <algorithm>
 #include <cstdio>
-#include <cstring>
+#include <vector>
 
 #include "context.h"
 
@@ -12,43 +12,48 @@ thread_local char last_error[256] = "";
 
 constexpr int kMaxThreads = 1024;
 
-int64_t panels_of(const octavo_context& context, int64_t out, int32_t dtype) {
-  return ceil_div(out, context.kernels->linear[dtype].panel_width);
+// Where an output lies, and how many from there on lie side by side.
+struct Place {
+  int64_t panel, lane, run;
+};
+
+Place place_of(const Weight& weight, int64_t output) {
+  const int64_t width = weight.activation == kNoActivation ? weight.panel_width : weight.panel_width / 2;
+  const bool up = weight.activation != kNoActivation && output >= weight.columns();
+  const int64_t index = up ? output - weight.columns() : output;
+  const int64_t limit = weight.columns() - index;
+  return {index / width, index % width + (up ? width : 0), std::min(width - index % width, limit)};
 }
 
-octavo_weight* new_weight(octavo_context& context, int32_t dtype, int64_t in, int64_t out) {
-  const LinearKernels& linear = context.kernels->linear[dtype];
+bool fits(int32_t format, int64_t group) {
+  if (format == kInt4A16 || format == kInt4A8) return group == 32 || group == 64;
+  return group == (format == kInt8A8 ? 64 : 0);
+}
+
+octavo_weight* new_weight(octavo_context& context, const Weight& shape) {
   auto weight = std::make_unique<octavo_weight>();
-  Weight& view = weight->view;
-  view.dtype = dtype;
-  view.in = in;
-  view.out = out;
-  view.steps = ceil_div(in, linear.depth);
-  view.panel_bytes = view.steps * linear.depth * linear.panel_width * element_bytes(dtype);
-  weight->panels = panels_of(context, out, dtype);
-  weight->bytes = weight->panels * view.panel_bytes;
-  weight->memory = context.weights.allocate(static_cast<size_t>(weight->bytes));
-  view.panels = weight->memory.data;
-  view.bias = nullptr;
+  Weight& view = weight->view = shape;
+  context.kernels->linear[view.format]->lay_out(view);
+  weight->memory = context.weights.allocate(static_cast<size_t>(view.panels * view.panel_bytes));
+  view.data = weight->memory.data;
   return weight.release();
 }
 
-// Threads take whole panels: the rows of one part that fall into a panel.
-void pack(octavo_context& context, octavo_weight& weight, const char* rows, int64_t first, int64_t count) {
+// Threads take whole panels: the rows of one call that fall into a panel.
+void pack(octavo_context& context, octavo_weight& weight, const char* rows, int32_t dtype, int64_t first, int64_t count) {
   const Weight& view = weight.view;
-  const LinearKernels& linear = context.kernels->linear[view.dtype];
-  const int64_t row_bytes = view.in * element_bytes(view.dtype);
-  const int64_t first_panel = first / linear.panel_width;
-  const int64_t panels = ceil_div(first + count, linear.panel_width) - first_panel;
-  pool::parallel(threads_for(context, count * row_bytes, 64 * 1024), panels, [&](int64_t item, int) {
-    const int64_t start = (first_panel + item) * linear.panel_width;
-    const int64_t begin = std::max(start, first);
-    const int64_t end = std::min(start + linear.panel_width, first + count);
-    linear.pack_weight(rows + (begin - first) * row_bytes, view.in, begin - start, end - begin,
-                       view.panels + (first_panel + item) * view.panel_bytes);
+  const LinearKernels& linear = *context.kernels->linear[view.format];
+  const int64_t row_bytes = view.in * element_bytes(dtype);
+  std::vector<int64_t> starts;
+  for (int64_t row = first; row < first + count; row += place_of(view, row).run) starts.push_back(row);
+  pool::parallel(threads_for(context, count * row_bytes, 64 * 1024), static_cast<int64_t>(starts.size()), [&](int64_t item, int) {
+    const Place place = place_of(view, starts[item]);
+    linear.pack_weight(view, rows + (starts[item] - first) * row_bytes, dtype, place.panel, place.lane,
+                       std::min(place.run, first + count - starts[item]));
   });
 }
 
+constexpr int64_t kMaxQuantizedInputs = 131072;   // so that sums of products fit into 32 bits
 constexpr int64_t kDequantizeValues = 64 * 1024;  // per item
 
 }  // namespace
@@ -83,43 +88,66 @@ octavo_context* octavo_open(const char* isa, int32_t threads) {
 
 void octavo_close(octavo_context* context) { delete context; }
 
-octavo_weight* octavo_weight_new(octavo_context* context, int32_t dtype, int64_t in, int64_t out) {
+octavo_weight* octavo_weight_new(octavo_context* context, int32_t format, int64_t group, int32_t activation, int64_t in,
+                                 int64_t out) {
   if (missing(context)) {
     closed();
     return nullptr;
   }
   octavo_weight* weight = nullptr;
   guarded([&] {
-    if (dtype < 0 || dtype >= kDTypes) return fail(OCTAVO_INVALID, "unknown dtype %d", dtype);
+    if (format < 0 || format >= kFormats) return fail(OCTAVO_INVALID, "unknown weight format %d", format);
+    if (activation < 0 || activation >= kActivations) return fail(OCTAVO_INVALID, "unknown activation %d", activation);
     if (in < 1 || out < 1 || in > INT32_MAX || out > INT32_MAX)
       return fail(OCTAVO_INVALID, "a weight cannot be [%lld, %lld]", number(out), number(in));
-    weight = new_weight(*context, dtype, in, out);
+    if (activation != kNoActivation && out % 2 != 0)
+      return fail(OCTAVO_INVALID, "%lld outputs are no pairs of gate and up", number(out));
+    if (!fits(format, group))
+      return fail(OCTAVO_INVALID, "a weight of format %d cannot have groups of %lld", format, number(group));
+    if (format >= kDTypes && in > kMaxQuantizedInputs)
+      return fail(OCTAVO_INVALID, "a quantized weight has at most %lld inputs, not %lld", number(kMaxQuantizedInputs),
+                  number(in));
+    Weight shape{};
+    shape.format = format;
+    shape.activation = activation;
+    shape.group = group;
+    shape.in = in;
+    shape.out = out;
+    weight = new_weight(*context, shape);
     return static_cast<int>(OCTAVO_OK);
   });
   return weight;
 }
 
-int octavo_weight_pack(octavo_context* context, octavo_weight* weight, const void* rows, int64_t first, int64_t count) {
+int octavo_weight_pack(octavo_context* context, octavo_weight* weight, const void* rows, int32_t dtype, int64_t first,
+                       int64_t count) {
   if (missing(context) || missing(weight)) return closed();
-  if (first < 0 || count < 0 || first + count > weight->view.out)
-    return fail(OCTAVO_OUT_OF_RANGE, "rows %lld + %lld of a weight with %lld", number(first), number(count),
-                number(weight->view.out));
-  if (count > 0) pack(*context, *weight, static_cast<const char*>(rows), first, count);
-  return OCTAVO_OK;
+  const Weight& view = weight->view;
+  if (dtype < 0 || dtype >= kDTypes || (view.format < kDTypes && dtype != view.format))
+    return fail(OCTAVO_INVALID, "rows of dtype %d in a weight of format %d", dtype, view.format);
+  if (first < 0 || count < 0 || first + count > view.out)
+    return fail(OCTAVO_OUT_OF_RANGE, "rows %lld + %lld of a weight with %lld", number(first), number(count), number(view.out));
+  return guarded([&] {
+    if (count > 0) pack(*context, *weight, static_cast<const char*>(rows), dtype, first, count);
+    return static_cast<int>(OCTAVO_OK);
+  });
 }
 
 int octavo_weight_bias(octavo_weight* weight, const float* bias) {
   if (missing(weight)) return closed();
   return guarded([&] {
-    const int64_t lanes = weight->view.out + 64;  // vectors may read past the last output
-    weight->bias = std::make_unique<float[]>(lanes);
-    std::memcpy(weight->bias.get(), bias, weight->view.out * sizeof(float));
-    weight->view.bias = weight->bias.get();
+    Weight& view = weight->view;
+    weight->bias = std::make_unique<float[]>(view.panels * view.panel_width);
+    for (int64_t output = 0; output < view.out; ++output) {
+      const Place place = place_of(view, output);
+      weight->bias[place.panel * view.panel_width + place.lane] = bias[output];
+    }
+    view.bias = weight->bias.get();
     return static_cast<int>(OCTAVO_OK);
   });
 }
 
-int64_t octavo_weight_bytes(const octavo_weight* weight) { return weight->bytes; }
+int64_t octavo_weight_bytes(const octavo_weight* weight) { return weight->view.panels * weight->view.panel_bytes; }
 void octavo_weight_free(octavo_weight* weight) { delete weight; }
 
 int octavo_dequantize(octavo_context* context, const void* raw, int64_t raw_bytes, int32_t type, int64_t count,

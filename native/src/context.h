@@ -31,8 +31,6 @@ struct octavo_weight {
   octavo::Weight view;
   octavo::Arena::Piece memory;
   std::unique_ptr<float[]> bias;
-  int64_t panels;
-  int64_t bytes;
 };
 
 struct octavo_cache {

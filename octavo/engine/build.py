@@ -35,7 +35,13 @@ def build_engine(config: EngineConfig, report: Report) -> Engine:
     planned = plan_model(config, path)
     model_config, dtype, ops, plan = planned.model, planned.dtype, planned.ops, planned.memory
     phases.begin("loading weights")
-    weights = Weights(planned.checkpoint, dtype, ops, lambda done, total: phases.progress(100.0 * done / max(1, total)))
+    weights = Weights(
+        planned.checkpoint,
+        dtype,
+        ops,
+        lambda done, total: phases.progress(100.0 * done / max(1, total)),
+        quantization=planned.quantization,
+    )
     model = build_model(model_config, weights, ops)
     phases.begin("allocating cache")
     _, kv_heads, head_size = model_config.qkv_heads

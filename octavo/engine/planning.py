@@ -13,13 +13,13 @@ from octavo.cache.memory import usable_memory
 from octavo.cache.plan import MemoryPlan, Sizes, in_words, plan_memory, resolve_limits
 from octavo.config import OPTIONS, EngineConfig
 from octavo.errors import ConfigError
-from octavo.kernels.ops import Ops
+from octavo.kernels.ops import Ops, Quantization
 from octavo.kernels.select import select_ops
 from octavo.models.config import ModelConfig, read_model_config
 from octavo.models.sizes import activation_bytes, block_bytes, weights_bytes
 from octavo.runner.model_runner import LOGITS_BYTES
 from octavo.weights.checkpoint import Checkpoint
-from octavo.weights.loader import open_checkpoint, weights_dtype
+from octavo.weights.loader import open_checkpoint, weights_dtype, weights_quantization
 
 _SHOWN_LENGTHS = (1024, 4096)  # tokens, beside max_model_len
 
@@ -32,6 +32,7 @@ class PlannedModel:
     checkpoint: Checkpoint
     model: ModelConfig
     dtype: np.dtype[Any]  # of weights and KV cache
+    quantization: Quantization | None  # of projections
     ops: Ops
     memory: MemoryPlan
 
@@ -41,7 +42,7 @@ class PlannedModel:
         rows = {
             "model": str(self.checkpoint.path),
             "architecture": f"{model.architecture}, {model.num_layers} layers, hidden size {model.hidden_size}",
-            "dtype": self.dtype.name,
+            "dtype": self.dtype.name + (f", weights {self.quantization}" if self.quantization else ""),
             "backend": f"{self.ops.name} ({self.ops.description})",
             "memory": f"{in_words(plan.usable)} usable, {in_words(plan.budget)} of it allowed by --memory-utilization "
             f"{self.config.memory_utilization:g}",
@@ -95,10 +96,12 @@ def plan_model(config: EngineConfig, path: Path, usable: int | None = None) -> P
     checkpoint = open_checkpoint(path)
     model = read_model_config(checkpoint)
     dtype = weights_dtype(config.dtype, model.dtype)
+    quantization = weights_quantization(config)
     ops = select_ops(config)
-    sizes = Sizes(weights_bytes(model, checkpoint, dtype, ops), block_bytes(model, config.block_size, dtype, ops), 0)
+    weights = weights_bytes(model, checkpoint, dtype, ops, quantization)
+    sizes = Sizes(weights, block_bytes(model, config.block_size, dtype, ops), 0)
     memory = _divide(config, model, sizes, usable_memory() if usable is None else usable)
-    return PlannedModel(config, checkpoint, model, dtype, ops, memory)
+    return PlannedModel(config, checkpoint, model, dtype, quantization, ops, memory)
 
 
 def _divide(config: EngineConfig, model: ModelConfig, sizes: Sizes, usable: int) -> MemoryPlan:

@@ -12,6 +12,7 @@ far as BLAS does.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
@@ -23,6 +24,35 @@ Array = NDArray[np.float32]
 Handle = Any  # what one backend made and only the same backend reads
 RotaryTable = Callable[[int], Array]
 """n -> [at least n positions, r]: cosines in the first r / 2 columns, sines in the rest."""
+
+
+@dataclass(frozen=True)
+class Quantization:
+    """A weight rounded to the nearest integers while loading, and what its activations are rounded to.
+
+    bits 8: w = scale q, q in [-127, 127], one scale for each output. bits 4: w = scale q + least, q in [0, 15], with both
+    (float16) for each output and `group` inputs, 32 or 64. Activations become integers of `activation_bits` (8: up to 127,
+    16: up to 32512) times a scale for each row and each `activation_group` of inputs (0: all of them)."""
+
+    bits: int
+    group: int = 0
+    activation_bits: int = 16
+
+    @property
+    def activation_group(self) -> int:
+        """The weight's groups; beside 8 bits 64 inputs for 8-bit activations, since one outlier would cost a whole row."""
+        return self.group if self.bits == 4 else 64 if self.activation_bits == 8 else 0
+
+    def __str__(self) -> str:
+        """For the start-up table: `int4 in groups of 32 (activations int16)`."""
+        groups = f" in groups of {self.group}" if self.bits == 4 else ""
+        return f"int{self.bits}{groups} (activations int{self.activation_bits})"
+
+    @property
+    def of_head(self) -> Quantization:
+        """Of the head, and of an embedding tied to it: 8 bits, since every logit comes straight from it. (An embedding of
+        its own is read a few rows at a time, and is not rounded.)"""
+        return Quantization(8, activation_bits=self.activation_bits)
 
 
 class KVCache(Protocol):
@@ -52,12 +82,27 @@ class Ops(Protocol):
 
     # -- weights, once at load ------------------------------------------------------------------------------------
 
-    def linear_weight(self, parts: Sequence[NDArray[Any]], biases: Sequence[NDArray[Any]] | None = None) -> Handle:
+    def linear_weight(
+        self,
+        parts: Sequence[NDArray[Any]],
+        biases: Sequence[NDArray[Any]] | None = None,
+        *,
+        quantization: Quantization | None = None,
+        activation: str | None = None,
+    ) -> Handle:
         """Pack [out_i, in] weights of one dtype (float32, bfloat16 or float16), stacked along `out` (QKV and gate/up
-        become one product). `biases`: one [out_i] per part."""
+        become one product), rounded to integers if `quantization` says so. `biases`: one [out_i] per part. `activation`
+        "silu": two parts, gate and up, of which `linear` gives silu(gate) * up."""
 
-    def weight_bytes(self, outputs: int, inputs: int, dtype: np.dtype[Any]) -> int:
-        """Bytes that a `linear_weight` of this shape and dtype takes in memory, padding included, biases not."""
+    def weight_bytes(
+        self,
+        outputs: int,
+        inputs: int,
+        dtype: np.dtype[Any],
+        quantization: Quantization | None = None,
+        activation: str | None = None,
+    ) -> int:
+        """Bytes that such a `linear_weight` takes in memory, padding included, biases not."""
 
     def vector_weight(self, weight: NDArray[Any]) -> Array:
         """A norm's weight as float32 [h]."""
@@ -81,7 +126,8 @@ class Ops(Protocol):
         """[t] ids -> [t, h] rows of a `linear_weight` of one part [vocabulary, h] (tied heads share it)."""
 
     def linear(self, x: Array, weight: Handle, residual: Array | None = None) -> Array:
-        """[t, in] -> [t, out], plus bias. With `residual` [t, out]: adds the product into it, in place, and returns it."""
+        """[t, in] -> [t, out], plus bias; with an activation [t, out / 2]. With `residual` of that shape: adds the result
+        into it, in place, and returns it."""
 
     def rms_norm(self, x: Array, weight: Array, epsilon: float) -> Array:
         """x / sqrt(mean(x^2) + epsilon) * weight over the last axis (Zhang and Sennrich, 2019). Contiguous [..., h]."""

@@ -35,8 +35,11 @@ class Head:
 def embedding_and_head(config: ModelConfig, weights: Weights, ops: Ops) -> tuple[Embedding, Head]:
     """`model.embed_tokens` and `lm_head`: one weight when the configuration ties them (Press and Wolf, 2017)."""
     shape = config.vocab_size, config.hidden_size
+    quantization = None if weights.quantization is None else weights.quantization.of_head
     if config.tie_word_embeddings:
         weights.tie("model.embed_tokens.weight", "lm_head.weight")
+        shared = ops.linear_weight([weights.take("model.embed_tokens.weight", shape)], quantization=quantization)
+        return Embedding(shared, ops), Head(shared, ops)
     embedding = ops.linear_weight([weights.take("model.embed_tokens.weight", shape)])
-    head = embedding if config.tie_word_embeddings else ops.linear_weight([weights.take("lm_head.weight", shape)])
+    head = ops.linear_weight([weights.take("lm_head.weight", shape)], quantization=quantization)
     return Embedding(embedding, ops), Head(head, ops)

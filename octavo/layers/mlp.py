@@ -17,10 +17,10 @@ class GatedMLP:
         if activation not in ("silu", "swish"):
             raise LoadError(f"hidden_act {activation!r} is not supported; supported: silu")
         hidden, inner = config.hidden_size, config.intermediate_size
-        self._gate_up = Linear(weights, ops, hidden, {"gate_proj": inner, "up_proj": inner}, bias=bias)
+        gate_up = {"gate_proj": inner, "up_proj": inner}
+        self._gate_up = Linear(weights, ops, hidden, gate_up, bias=bias, activation="silu")
         self._down = Linear(weights, ops, inner, {"down_proj": hidden}, bias=bias)
-        self._ops = ops
 
     def __call__(self, x: Array, residual: Array) -> Array:
         """[t, h], added into `residual` [t, h] in place."""
-        return self._down(self._ops.silu_and_multiply(self._gate_up(x)), residual)
+        return self._down(self._gate_up(x), residual)

@@ -12,7 +12,7 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from octavo.kernels.ops import Array, Handle, Ops
+from octavo.kernels.ops import Array, Handle, Ops, Quantization
 from octavo.models.config import ModelConfig
 from octavo.models.registry import build_model
 from octavo.weights.checkpoint import Checkpoint, WeightShapes
@@ -20,11 +20,18 @@ from octavo.weights.checkpoint import Checkpoint, WeightShapes
 _LOGITS_PIECES = 2  # one is read while the next is made
 
 
-def weights_bytes(config: ModelConfig, checkpoint: Checkpoint, dtype: np.dtype[Any], ops: Ops) -> int:
+def weights_bytes(
+    config: ModelConfig,
+    checkpoint: Checkpoint,
+    dtype: np.dtype[Any],
+    ops: Ops,
+    quantization: Quantization | None = None,
+) -> int:
     """Bytes of all weights as the backend keeps them. LoadError as `build_model`: for an unknown architecture, and for
     tensors that are missing, left over or of the wrong shape."""
     counting = _Counting(ops)
-    build_model(config, WeightShapes(checkpoint, dtype, ops), cast(Ops, counting))  # building calls no operation of a step
+    shapes = WeightShapes(checkpoint, dtype, ops, quantization=quantization)
+    build_model(config, shapes, cast(Ops, counting))  # building calls no operation of a step
     return counting.nbytes
 
 
@@ -53,10 +60,17 @@ class _Counting:
         self._ops = ops
         self.nbytes = 0
 
-    def linear_weight(self, parts: Sequence[NDArray[Any]], biases: Sequence[NDArray[Any]] | None = None) -> Handle:
+    def linear_weight(
+        self,
+        parts: Sequence[NDArray[Any]],
+        biases: Sequence[NDArray[Any]] | None = None,
+        *,
+        quantization: Quantization | None = None,
+        activation: str | None = None,
+    ) -> Handle:
         """Count a weight of these shapes and its biases, which are float32."""
         outputs = sum(len(part) for part in parts)
-        self.nbytes += self._ops.weight_bytes(outputs, parts[0].shape[1], parts[0].dtype)
+        self.nbytes += self._ops.weight_bytes(outputs, parts[0].shape[1], parts[0].dtype, quantization, activation)
         self.nbytes += 4 * outputs if biases is not None else 0
 
     def vector_weight(self, weight: NDArray[Any]) -> Array:

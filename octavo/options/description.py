@@ -89,11 +89,13 @@ class Option:
     def range_text(self) -> str:
         """What numbers are allowed, in words; empty when all are."""
         at_least, above, at_most = (_short(self.metadata[limit]) for limit in ("minimum", "above", "maximum"))
+        multiple_of = self.metadata["multiple_of"]
+        if at_most is not None and multiple_of is not None:
+            return f"a multiple of {multiple_of} between {at_least} and {at_most}"
         if at_most is not None:
             return f"between {at_least} and {at_most}" if above is None else f"above {above} and at most {at_most}"
         if at_least is None:
             return ""
-        multiple_of = self.metadata["multiple_of"]
         words = "".join(f", or {word} ({value})" for word, value in self.metadata["words"].items())
         return (f"at least {at_least}" if multiple_of is None else f"a multiple of {multiple_of}") + words
 

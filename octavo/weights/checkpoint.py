@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from octavo.errors import LoadError
-from octavo.kernels.ops import Ops
+from octavo.kernels.ops import Ops, Quantization
 
 logger = logging.getLogger(__name__)
 
@@ -78,7 +78,8 @@ class Weights:
     """Strict, pull-based loading: building a model takes each tensor by name and shape; `finish` refuses leftovers.
 
     `scope("model").scope("layers.3")` prefixes names. A family's file is then its own mapping. `progress` is called with
-    (bytes done, bytes in all), in file bytes, after each tensor.
+    (bytes done, bytes in all), in file bytes, after each tensor. Whoever takes a projection has the backend round it as
+    `quantization` says, so that no more than one layer is in memory unrounded.
     """
 
     def __init__(
@@ -87,8 +88,11 @@ class Weights:
         dtype: np.dtype[Any],
         ops: Ops,
         progress: Callable[[int, int], None] | None = None,
+        *,
+        quantization: Quantization | None = None,
     ) -> None:
         self.dtype = dtype
+        self.quantization = quantization  # of projections
         self._ledger = _Ledger(checkpoint, ops, progress)
         self._prefix = ""
 

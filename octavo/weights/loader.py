@@ -7,7 +7,9 @@ from typing import Any
 
 import numpy as np
 
+from octavo.config import EngineConfig
 from octavo.errors import LoadError
+from octavo.kernels.ops import Quantization
 from octavo.weights.checkpoint import PLAIN_TYPES, Checkpoint
 from octavo.weights.json_file import read_json
 from octavo.weights.safetensors import SafetensorsCheckpoint
@@ -33,6 +35,16 @@ def open_checkpoint(path: Path) -> Checkpoint:
 def weights_dtype(choice: str, model_dtype: str) -> np.dtype[Any]:
     """The dtype of weights and KV cache for `--dtype`: `auto` is `ModelConfig.dtype` (bfloat16 for GGUF)."""
     return _DTYPES[model_dtype if choice == "auto" else choice]
+
+
+def weights_quantization(config: EngineConfig) -> Quantization | None:
+    """What projections are rounded to for `--quantization` and the options beside it."""
+    asked = {"int8": 8, "int16": 16}.get(config.quantization_activations)
+    if config.quantization == "int8":
+        return Quantization(8, activation_bits=asked or 16)
+    if config.quantization == "int4":
+        return Quantization(4, config.quantization_group_size, asked or 8)
+    return None
 
 
 def _why_no_model(path: Path) -> str:

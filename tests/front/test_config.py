@@ -13,6 +13,10 @@ from octavo.options.configure import from_keywords
 
 REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"block_size": 20}, "--block-size must be a multiple of 16, got 20"),
+    (
+        {"quantization_group_size": 48},
+        "--quantization-group-size must be a multiple of 32 between 32 and 64, got 48",
+    ),
     ({"block_size": 0}, "--block-size must be a multiple of 16, got 0"),
     ({"dtype": "int8"}, "--dtype must be one of auto, bfloat16, float16, float32, got int8"),
     ({"memory_utilization": 0}, "--memory-utilization must be above 0 and at most 1, got 0.0"),
@@ -123,7 +127,7 @@ def test_keywords_take_both_names_of_the_memory_share_and_vllm_values_that_chang
         ({"seed": 2**63}, "--seed must be between -2^63 and 2^63 - 1, got 9223372036854775808"),
         ({"tensor_parallel_size": 2}, "tensor_parallel_size 2 is not supported by Octavo yet; leave it out or give 1"),
         ({"enable_lora": True}, "enable_lora is not supported by Octavo yet; leave it out"),
-        ({"quantization": "awq"}, "quantization awq is not supported by Octavo yet; leave it out or give none"),
+        ({"quantization": "awq"}, "--quantization must be one of int8, int4, got awq"),
     ],
 )
 def test_refused_keywords(keywords: dict[str, Any], message: str) -> None:

@@ -8,7 +8,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from octavo.kernels.cpu.library import supported_isas
+from octavo.kernels.cpu.library import EMULATED_ISAS, supported_isas
 from octavo.kernels.cpu.ops import CpuOps
 from octavo.kernels.numpy.ops import NumpyOps
 
@@ -17,6 +17,7 @@ FLOAT32, BFLOAT16, FLOAT16 = np.dtype(np.float32), np.dtype(ml_dtypes.bfloat16),
 DTYPES = (FLOAT32, BFLOAT16, FLOAT16)
 
 each_isa = pytest.mark.parametrize("isa", supported_isas())
+each_linear_isa = pytest.mark.parametrize("isa", [*supported_isas(), *EMULATED_ISAS])  # where tiles are tested too
 each_dtype = pytest.mark.parametrize("dtype", DTYPES, ids=str)
 
 
@@ -27,13 +28,21 @@ def native(isa: str, threads: int = 2) -> CpuOps:
 
 
 def rounds_activations(isa: str, dtype: np.dtype) -> bool:
-    """Whether activations are rounded to bfloat16 before a product (VDPBF16PS takes nothing else)."""
-    return isa == "avx512_bf16" and dtype == BFLOAT16
+    """Whether activations are rounded to bfloat16 before a product (VDPBF16PS and tiles take nothing else)."""
+    return isa in ("amx", "amx_emulated", "avx512_bf16") and dtype == BFLOAT16
 
 
 def tolerance(isa: str, dtype: np.dtype) -> float:
     """Allowed error of a product of random numbers, relative to its largest value."""
     return 1e-2 if rounds_activations(isa, dtype) else 3e-6
+
+
+def is_product(got: np.ndarray, want: np.ndarray, width: int) -> bool:
+    """Whether two products of `width` normal numbers each agree but for float32's rounding: whose size is that of the terms,
+    not of the result."""
+    assert got.shape == want.shape
+    assert got.dtype == want.dtype
+    return bool(np.abs(got - want).max() < 1e-5 * (1 + width**0.5))
 
 
 def error(got: np.ndarray, want: np.ndarray) -> float:

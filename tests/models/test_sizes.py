@@ -13,7 +13,7 @@ import pytest
 from octavo.errors import LoadError
 from octavo.kernels.cpu.ops import CpuOps
 from octavo.kernels.numpy.ops import NumpyOps
-from octavo.kernels.ops import Ops
+from octavo.kernels.ops import Ops, Quantization
 from octavo.models.config import read_model_config
 from octavo.models.registry import build_model
 from octavo.models.sizes import activation_bytes, block_bytes, weights_bytes
@@ -24,15 +24,21 @@ from tests.models.tiny import VARIANTS, TinyCheckpoint, tiny_checkpoint, tiny_co
 DTYPES = [np.dtype(np.float32), np.dtype(ml_dtypes.bfloat16)]
 
 
-def loaded_bytes(checkpoint: Checkpoint, dtype: np.dtype[Any], ops: Ops, monkeypatch: pytest.MonkeyPatch) -> int:
+def loaded_bytes(
+    checkpoint: Checkpoint,
+    dtype: np.dtype[Any],
+    ops: Ops,
+    quantization: Quantization | None,
+    monkeypatch: pytest.MonkeyPatch,
+) -> int:
     """The sum over everything that a load keeps."""
     kept: list[int] = []
 
     def watch(name: str, size: Callable[[Any], int]) -> None:
         original = getattr(ops, name)
 
-        def watched(*arguments: Any) -> Any:
-            handle = original(*arguments)
+        def watched(*arguments: Any, **options: Any) -> Any:
+            handle = original(*arguments, **options)
             kept.append(size(handle) + (4 * sum(map(len, arguments[1])) if arguments[1:] and arguments[1] else 0))
             return handle
 
@@ -40,19 +46,26 @@ def loaded_bytes(checkpoint: Checkpoint, dtype: np.dtype[Any], ops: Ops, monkeyp
 
     watch("linear_weight", lambda handle: handle.nbytes if ops.name == "cpu" else handle.matrix.nbytes)
     watch("vector_weight", lambda vector: vector.nbytes)
-    build_model(read_model_config(checkpoint), Weights(checkpoint, dtype, ops), ops)
+    build_model(read_model_config(checkpoint), Weights(checkpoint, dtype, ops, quantization=quantization), ops)
     return sum(kept)
 
 
+@pytest.mark.parametrize("quantization", [None, Quantization(8), Quantization(4, 32)], ids=str)
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("variant", VARIANTS)
 @pytest.mark.parametrize("backend", BACKENDS)
-def test_weights(backend: str, variant: str, dtype: np.dtype[Any], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_weights(
+    backend: str,
+    variant: str,
+    dtype: np.dtype[Any],
+    quantization: Quantization | None,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """Odd sizes, of which the native backend fills up the panels."""
     checkpoint = tiny_checkpoint(tiny_config(**VARIANTS[variant], vocab_size=161))
     ops = BACKENDS[backend]()
-    counted = weights_bytes(read_model_config(checkpoint), checkpoint, dtype, ops)
-    assert counted == loaded_bytes(checkpoint, dtype, ops, monkeypatch)
+    counted = weights_bytes(read_model_config(checkpoint), checkpoint, dtype, ops, quantization)
+    assert counted == loaded_bytes(checkpoint, dtype, ops, quantization, monkeypatch)
 
 
 class Unreadable(TinyCheckpoint):

@@ -1,8 +1,8 @@
 // Row by row: norm, activation, rotation.
 #include <cmath>
 
+#include "epilogue.h"
 #include "parts.h"
-#include "simd.h"
 
 namespace octavo::OCTAVO_ISA {
 namespace {
@@ -23,8 +23,6 @@ INLINE float sum_of_squares(const float* x, int64_t width) {
   }
   return sum(add(add(sums[0], sums[1]), add(sums[2], sums[3])));
 }
-
-INLINE Floats silu(Floats x) { return divide(x, add(set(1.0f), exp(subtract(set(0.0f), x)))); }
 
 }  // namespace
 

@@ -3,6 +3,7 @@
 #include <type_traits>
 #include <utility>
 
+#include "epilogue.h"
 #include "formats.h"
 #include "parts.h"
 
@@ -29,36 +30,33 @@ INLINE void tile(const typename Format::Scalar* a, const typename Format::Elemen
   }
 }
 
-template <int kRows>
-INLINE void finish(const LinearTask& task, int64_t row, int64_t panel, Floats (&sum)[kRows][kLinearVectors]) {
-  const int64_t out = task.weight->out;
-  for (int r = 0; r < kRows; ++r) {
-    UNROLL for (int v = 0; v < kLinearVectors; ++v) {
-      const int64_t column = panel * kPanel + v * kLanes;
-      if (column >= out) break;
-      const int64_t count = out - column < kLanes ? out - column : kLanes;
-      float* y = task.y + (row + r) * out + column;
-      Floats value = sum[r][v];
-      if (task.weight->bias != nullptr) value = add(value, load(task.weight->bias + column));
-      if (count == kLanes) {
-        store(y, task.accumulate ? add(load(y), value) : value);
-      } else {
-        store_some(y, task.accumulate ? add(load_some(y, count), value) : value, count);
-      }
-    }
-  }
+template <class Format>
+constexpr int64_t kStepBytes = kPanel * Format::depth * static_cast<int64_t>(sizeof(typename Format::Element));
+
+// kPanel lanes of a panel: all of it, or with an activation, where kPanel is 16, first its gates and then its ups.
+template <class Format, int kRows>
+INLINE void half(const LinearTask& task, int64_t panel, int64_t lane, int64_t row, int64_t prefetch_from,
+                 int64_t prefetch_stride, Floats (&sum)[kRows][kLinearVectors]) {
+  const Weight& weight = *task.weight;
+  const char* w = weight.panel(panel) + lane / kPanel * weight.steps * kStepBytes<Format>;
+  tile<Format, kRows>(reinterpret_cast<const typename Format::Scalar*>(task.packed + row * weight.row_bytes),
+                      reinterpret_cast<const typename Format::Element*>(w), weight.steps, w + prefetch_from,
+                      prefetch_stride, sum);
 }
 
 template <class Format, int kRows>
 void block(const LinearTask& task, int64_t panel, int64_t row, int64_t prefetch_from, int64_t prefetch_stride) {
-  using Scalar = typename Format::Scalar;
-  using Element = typename Format::Element;
-  const Weight& weight = *task.weight;
-  const char* w = weight.panels + panel * weight.panel_bytes;
   Floats sum[kRows][kLinearVectors];
-  tile<Format, kRows>(reinterpret_cast<const Scalar*>(task.packed) + row * weight.steps, reinterpret_cast<const Element*>(w),
-                      weight.steps, w + prefetch_from, prefetch_stride, sum);
-  finish<kRows>(task, row, panel, sum);
+  half<Format, kRows>(task, panel, 0, row, prefetch_from, prefetch_stride, sum);
+  if constexpr (kLinearVectors == 2) {
+    for (int r = 0; r < kRows; ++r) finish(task, row + r, panel, sum[r][0], sum[r][1]);
+  } else if (task.weight->activation == kNoActivation) {
+    for (int r = 0; r < kRows; ++r) finish(task, row + r, panel, sum[r][0]);
+  } else {
+    Floats up[kRows][kLinearVectors];
+    half<Format, kRows>(task, panel, kPanel, row, prefetch_from, prefetch_stride, up);
+    for (int r = 0; r < kRows; ++r) finish(task, row + r, panel, sum[r][0], up[r][0]);
+  }
 }
 
 using Block = void (*)(const LinearTask&, int64_t, int64_t, int64_t, int64_t);
@@ -71,7 +69,6 @@ Block select_block(int64_t rows, std::integer_sequence<int, kIndex...>) {
 
 template <class Format>
 void multiply(const LinearTask& task, int64_t first_panel, int64_t last_panel, int64_t first_block, int64_t last_block) {
-  constexpr int64_t kStepBytes = kPanel * Format::depth * sizeof(typename Format::Element);
   for (int64_t panel = first_panel; panel < last_panel; ++panel) {
     for (int64_t b = first_block; b < last_block; ++b) {
       const int64_t row = task.first_row(b);
@@ -79,7 +76,7 @@ void multiply(const LinearTask& task, int64_t first_panel, int64_t last_panel, i
       // The first block streams the panel in; the others find it in the cache and must not fetch it again.
       const bool streams = b == first_block;
       select_block<Format>(rows, std::make_integer_sequence<int, kLinearRows>{})(
-          task, panel, row, streams ? kPrefetchBytes : 0, streams ? kStepBytes : 0);
+          task, panel, row, streams ? kPrefetchBytes : 0, streams ? kStepBytes<Format> : 0);
     }
   }
 }
@@ -88,15 +85,22 @@ void multiply(const LinearTask& task, int64_t first_panel, int64_t last_panel, i
 template <class Format>
 using Step = std::conditional_t<Format::depth * sizeof(typename Format::Element) == 4, uint32_t, uint16_t>;
 
+template <class Format>
+INLINE Step<Format>* column(const Weight& weight, int64_t panel, int64_t lane) {
+  char* start = weight.panel(panel) + lane / kPanel * weight.steps * kStepBytes<Format>;
+  return reinterpret_cast<Step<Format>*>(start) + lane % kPanel;
+}
+
 // 64 bytes of every row in turn keep the strided side in the first-level cache.
 template <class Format>
-void pack_weight(const void* rows, int64_t in, int64_t lane, int64_t count, void* panel) {
+void pack_weight(const Weight& weight, const void* rows, int32_t, int64_t panel, int64_t lane, int64_t count) {
   using Unit = Step<Format>;
+  const int64_t in = weight.in;
   constexpr int64_t kChunk = 64 / sizeof(Unit);
   const int64_t whole = in / Format::depth;
   const int64_t row_bytes = in * sizeof(typename Format::Element);
   const char* source = static_cast<const char*>(rows);
-  Unit* target = static_cast<Unit*>(panel) + lane;
+  Unit* target = column<Format>(weight, panel, lane);
   for (int64_t start = 0; start < whole; start += kChunk) {
     const int64_t end = start + kChunk < whole ? start + kChunk : whole;
     for (int64_t r = 0; r < count; ++r)
@@ -110,15 +114,15 @@ void pack_weight(const void* rows, int64_t in, int64_t lane, int64_t count, void
 }
 
 template <class Format>
-void unpack_weight(const void* panel, int64_t in, int64_t lane, float* row) {
+void unpack_weight(const Weight& weight, int64_t panel, int64_t lane, float* row) {
   using Element = typename Format::Element;
   constexpr int64_t kSteps = kLanes / Format::depth;  // of 16 inputs
-  const Step<Format>* column = static_cast<const Step<Format>*>(panel) + lane;
-  for (int64_t start = 0; start < in; start += kLanes) {
-    const int64_t count = in - start < kLanes ? in - start : kLanes;
+  const Step<Format>* source = column<Format>(weight, panel, lane);
+  for (int64_t start = 0; start < weight.in; start += kLanes) {
+    const int64_t count = weight.in - start < kLanes ? weight.in - start : kLanes;
     Element some[kLanes] = {};
     for (int64_t s = 0; s < (count + Format::depth - 1) / Format::depth; ++s)
-      std::memcpy(some + s * Format::depth, column + (start / kLanes * kSteps + s) * kPanel, sizeof(*column));
+      std::memcpy(some + s * Format::depth, source + (start / kLanes * kSteps + s) * kPanel, sizeof(*source));
     const Floats value = Format::load_elements(some);
     if (count == kLanes) store(row + start, value);
     else store_some(row + start, value, count);
@@ -126,8 +130,9 @@ void unpack_weight(const void* panel, int64_t in, int64_t lane, float* row) {
 }
 
 template <class Format>
-void pack_rows(const float* x, int64_t in, int64_t rows, void* block) {
+void pack_rows(const Weight& weight, const float* x, int64_t rows, void* block) {
   using Scalar = typename Format::Scalar;
+  const int64_t in = weight.in;
   constexpr int64_t kSteps = kLanes / Format::depth;  // of 16 inputs
   Scalar* target = static_cast<Scalar*>(block);
   alignas(64) Scalar chunk[kLinearRows][kSteps];
@@ -144,19 +149,32 @@ void pack_rows(const float* x, int64_t in, int64_t rows, void* block) {
 }
 
 template <class Format>
-constexpr LinearKernels kernels_of() {
-  return {kPanel,
-          kLinearRows,
-          Format::depth,
-          sizeof(typename Format::Scalar),
-          pack_weight<Format>,
-          unpack_weight<Format>,
-          pack_rows<Format>,
-          multiply<Format>};
+void lay_out(Weight& weight) {
+  const int64_t halves = weight.activation == kNoActivation || kLinearVectors == 2 ? 1 : 2;
+  weight.panel_width = halves * kPanel;
+  weight.panels = ceil_div(weight.out, weight.panel_width);
+  weight.steps = ceil_div(weight.in, Format::depth);
+  weight.panel_bytes = halves * weight.steps * kStepBytes<Format>;
+  weight.row_bytes = weight.steps * static_cast<int64_t>(sizeof(typename Format::Scalar));
 }
+
+template <class Format>
+constexpr LinearKernels kernels_of{
+    kLinearRows, lay_out<Format>, pack_weight<Format>, unpack_weight<Format>, pack_rows<Format>, multiply<Format>,
+};
 
 }  // namespace
 
-extern const LinearKernels linear_kernels[kDTypes] = {kernels_of<Float32>(), kernels_of<BFloat16>(), kernels_of<Float16>()};
+#if defined(OCTAVO_TILES)
+extern const LinearKernels* const linear_kernels[kFormats] = {
+    &kernels_of<Float32>, &tile_kernels[0], &kernels_of<Float16>, &tile_kernels[1],
+    &tile_kernels[2],     &tile_kernels[3], &tile_kernels[4],
+};
+#else
+extern const LinearKernels* const linear_kernels[kFormats] = {
+    &kernels_of<Float32>,  &kernels_of<BFloat16>, &kernels_of<Float16>,  &quantized_kernels[0],
+    &quantized_kernels[1], &quantized_kernels[2], &quantized_kernels[3],
+};
+#endif
 
 }  // namespace octavo::OCTAVO_ISA

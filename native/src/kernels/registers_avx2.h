@@ -60,3 +60,42 @@ INLINE void register_store_bf16(uint16_t* p, Register a) {
 FOLD(register_sum, _mm_add_ps, _mm_add_ss)
 FOLD(register_largest, _mm_max_ps, _mm_max_ss)
 #undef FOLD
+
+// The same register as 8 integers, or as 32 bytes: four neighbouring inputs in each lane.
+using IntRegister = __m256i;
+
+INLINE IntRegister register_int_set(int32_t x) { return _mm256_set1_epi32(x); }
+INLINE IntRegister register_int_load(const void* p) { return _mm256_loadu_si256(static_cast<const __m256i*>(p)); }
+INLINE IntRegister register_int_add(IntRegister a, IntRegister b) { return _mm256_add_epi32(a, b); }
+INLINE IntRegister register_bits(Register a) { return _mm256_castps_si256(a); }
+INLINE Register register_to_float(IntRegister a) { return _mm256_cvtepi32_ps(a); }
+template <int kBits>
+INLINE IntRegister register_shift_left(IntRegister a) {
+  return _mm256_slli_epi32(a, kBits);
+}
+template <int kBits>
+INLINE IntRegister register_shift_right(IntRegister a) {  // with the sign
+  return _mm256_srai_epi32(a, kBits);
+}
+INLINE IntRegister register_nibbles(IntRegister a) { return _mm256_and_si256(a, _mm256_set1_epi8(15)); }
+// The lowest byte of each lane.
+INLINE void register_store_bytes(uint8_t* p, IntRegister a) {
+  const __m256i low = _mm256_and_si256(a, _mm256_set1_epi32(0xff));
+  const __m128i words = _mm_packus_epi32(_mm256_castsi256_si128(low), _mm256_extracti128_si256(low, 1));
+  _mm_storel_epi64(reinterpret_cast<__m128i*>(p), _mm_packus_epi16(words, words));
+}
+
+// Four signed bytes in every lane, to be multiplied by four unsigned ones and added up.
+struct FourRegister {
+  __m256i even, odd;
+};
+INLINE FourRegister register_four(uint32_t bytes) {
+  const __m256i all = _mm256_set1_epi32(static_cast<int>(bytes));
+  return {_mm256_srai_epi16(_mm256_slli_epi16(all, 8), 8), _mm256_srai_epi16(all, 8)};
+}
+INLINE IntRegister register_dot(IntRegister sum, IntRegister unsigned_bytes, FourRegister signed_bytes) {
+  const __m256i even = _mm256_and_si256(unsigned_bytes, _mm256_set1_epi16(0xff));
+  const __m256i odd = _mm256_srli_epi16(unsigned_bytes, 8);
+  return _mm256_add_epi32(sum, _mm256_add_epi32(_mm256_madd_epi16(even, signed_bytes.even),
+                                                _mm256_madd_epi16(odd, signed_bytes.odd)));
+}

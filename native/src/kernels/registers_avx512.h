@@ -59,3 +59,50 @@ INLINE void register_store_bf16(uint16_t* p, Register a) {
 FOLD(register_sum, _mm256_add_ps, _mm_add_ps, _mm_add_ss)
 FOLD(register_largest, _mm256_max_ps, _mm_max_ps, _mm_max_ss)
 #undef FOLD
+
+// The same register as 16 integers, or as 64 bytes: four neighbouring inputs in each lane.
+using IntRegister = __m512i;
+
+INLINE IntRegister register_int_set(int32_t x) { return _mm512_set1_epi32(x); }
+INLINE IntRegister register_int_load(const void* p) { return _mm512_loadu_si512(p); }
+INLINE IntRegister register_int_add(IntRegister a, IntRegister b) { return _mm512_add_epi32(a, b); }
+INLINE IntRegister register_bits(Register a) { return _mm512_castps_si512(a); }
+INLINE Register register_to_float(IntRegister a) { return _mm512_cvtepi32_ps(a); }
+template <int kBits>
+INLINE IntRegister register_shift_left(IntRegister a) {
+  return _mm512_slli_epi32(a, kBits);
+}
+template <int kBits>
+INLINE IntRegister register_shift_right(IntRegister a) {  // with the sign
+  return _mm512_srai_epi32(a, kBits);
+}
+INLINE IntRegister register_nibbles(IntRegister a) { return _mm512_and_si512(a, _mm512_set1_epi8(15)); }
+// The lowest byte of each lane.
+INLINE void register_store_bytes(uint8_t* p, IntRegister a) {
+  _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm512_cvtepi32_epi8(a));
+}
+
+// Four signed bytes in every lane, to be multiplied by four unsigned ones and added up.
+#if defined(__AVX512VNNI__)
+using FourRegister = __m512i;
+INLINE FourRegister register_four(uint32_t bytes) { return _mm512_set1_epi32(static_cast<int>(bytes)); }
+INLINE IntRegister register_dot(IntRegister sum, IntRegister unsigned_bytes, FourRegister signed_bytes) {
+  // In place of the intrinsic, of whose sums GCC 12 keeps copies, more than there are registers.
+  asm("vpdpbusd %2, %1, %0" : "+v"(sum) : "v"(unsigned_bytes), "v"(signed_bytes));
+  return sum;
+}
+#else
+struct FourRegister {
+  __m512i even, odd;
+};
+INLINE FourRegister register_four(uint32_t bytes) {
+  const __m512i all = _mm512_set1_epi32(static_cast<int>(bytes));
+  return {_mm512_srai_epi16(_mm512_slli_epi16(all, 8), 8), _mm512_srai_epi16(all, 8)};
+}
+INLINE IntRegister register_dot(IntRegister sum, IntRegister unsigned_bytes, FourRegister signed_bytes) {
+  const __m512i even = _mm512_and_si512(unsigned_bytes, _mm512_set1_epi16(0xff));
+  const __m512i odd = _mm512_srli_epi16(unsigned_bytes, 8);
+  return _mm512_add_epi32(sum, _mm512_add_epi32(_mm512_madd_epi16(even, signed_bytes.even),
+                                                _mm512_madd_epi16(odd, signed_bytes.odd)));
+}
+#endif

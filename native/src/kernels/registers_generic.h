@@ -96,3 +96,60 @@ INLINE float register_largest(Register a) {
   const float odd = a[1] > a[3] ? a[1] : a[3];
   return even > odd ? even : odd;
 }
+
+// The same register as 4 integers, or as 16 bytes: four neighbouring inputs in each lane.
+using IntRegister = int32_t __attribute__((vector_size(16)));
+
+INLINE IntRegister register_int_set(int32_t x) { return IntRegister{x, x, x, x}; }
+INLINE IntRegister register_int_load(const void* p) {
+  IntRegister a;
+  __builtin_memcpy(&a, p, sizeof a);
+  return a;
+}
+// Sums wrap round, as they do in the other instruction sets.
+INLINE IntRegister register_int_add(IntRegister a, IntRegister b) { return (IntRegister)((RegisterBits)a + (RegisterBits)b); }
+INLINE Register register_to_float(IntRegister a) { return __builtin_convertvector(a, Register); }
+template <int kBits>
+INLINE IntRegister register_shift_left(IntRegister a) {
+  return (IntRegister)((RegisterBits)a << kBits);
+}
+template <int kBits>
+INLINE IntRegister register_shift_right(IntRegister a) {  // with the sign
+  return a >> kBits;
+}
+INLINE IntRegister register_nibbles(IntRegister a) { return a & 0x0f0f0f0f; }
+// The lowest byte of each lane.
+INLINE void register_store_bytes(uint8_t* p, IntRegister a) {
+  for (int i = 0; i < kRegisterLanes; ++i) p[i] = static_cast<uint8_t>(a[i]);
+}
+
+// Four signed bytes in every lane, to be multiplied by four unsigned ones and added up.
+#if defined(__SSE2__)
+struct FourRegister {
+  __m128i even, odd;
+};
+INLINE FourRegister register_four(uint32_t bytes) {
+  const __m128i all = _mm_set1_epi32(static_cast<int>(bytes));
+  return {_mm_srai_epi16(_mm_slli_epi16(all, 8), 8), _mm_srai_epi16(all, 8)};
+}
+INLINE IntRegister register_dot(IntRegister sum, IntRegister unsigned_bytes, FourRegister signed_bytes) {
+  const __m128i even = _mm_and_si128((__m128i)unsigned_bytes, _mm_set1_epi16(0xff));
+  const __m128i odd = _mm_srli_epi16((__m128i)unsigned_bytes, 8);
+  const __m128i products = _mm_add_epi32(_mm_madd_epi16(even, signed_bytes.even), _mm_madd_epi16(odd, signed_bytes.odd));
+  return register_int_add(sum, (IntRegister)products);
+}
+#else
+struct FourRegister {
+  IntRegister input[4];
+};
+INLINE FourRegister register_four(uint32_t bytes) {
+  FourRegister four;
+  for (int i = 0; i < 4; ++i) four.input[i] = register_int_set(static_cast<int8_t>(bytes >> 8 * i));
+  return four;
+}
+INLINE IntRegister register_dot(IntRegister sum, IntRegister unsigned_bytes, FourRegister signed_bytes) {
+  IntRegister products = (unsigned_bytes & 0xff) * signed_bytes.input[0];
+  for (int i = 1; i < 4; ++i) products += (unsigned_bytes >> 8 * i & 0xff) * signed_bytes.input[i];
+  return register_int_add(sum, products);
+}
+#endif

@@ -33,6 +33,11 @@ struct Floats {
   Register part[kRegisters];
 };
 
+// Sixteen integers, or 64 bytes.
+struct Ints {
+  IntRegister part[kRegisters];
+};
+
 template <class Function>
 INLINE Floats for_parts(Function function) {
   Floats result;

@@ -15,40 +15,55 @@ constexpr int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 constexpr int64_t element_bytes(int32_t dtype) { return dtype == kFloat32 ? 4 : 2; }
 
 // ---- linear ------------------------------------------------------------------------------------------------------
+// How a weight is stored and multiplied: the three dtypes as they are; integers of 8 bits (a scale per output) or 4 bits (a
+// scale and a least value per output and group of inputs), multiplied by activations that are rounded to 16 or 8 bits.
+enum Format : int32_t { kInt8A16 = 3, kInt8A8 = 4, kInt4A16 = 5, kInt4A8 = 6, kFormats = 7 };
+enum Activation : int32_t { kNoActivation = 0, kSilu = 1, kActivations = 2 };
+
 // A weight [out, in] is stored in panels of `panel_width` outputs. A panel is a list of steps over `in`; a step holds
-// `depth` neighbouring inputs of every output of the panel. Lanes are outputs, so an output is one chain of products
-// over all of `in` from first to last, whatever the number of rows: its bits depend on nothing else.
+// some neighbouring inputs of every output of the panel. Lanes are outputs, so an output is one chain of products over
+// all of `in` from first to last, whatever the number of rows: its bits depend on nothing else.
+//
+// With an activation, the first half of the outputs is activated and multiplied by the second: a panel holds 16 of the
+// first (gate) and the same 16 of the second (up), and y has out / 2 columns.
 struct Weight {
-  int32_t dtype;
+  int32_t format;
+  int32_t activation;
   int64_t in, out;
-  int64_t steps;        // ceil(in / depth)
-  int64_t panel_bytes;  // steps * panel_width * depth * element size
-  char* panels;
-  const float* bias;  // [panels * panel_width] or null
+  int64_t group;  // inputs that share a scale, of activations and in 4 bits of weights; 0: all of them
+  // What LinearKernels::lay_out works out:
+  int64_t panel_width;
+  int64_t panels;
+  int64_t panel_bytes;
+  int64_t steps;      // of a panel
+  int64_t row_bytes;  // of one packed row of activations
+  char* data;
+  const float* bias;  // [panels * panel_width], in the order of the panels' lanes, or null
+
+  [[gnu::always_inline]] int64_t columns() const { return activation == kNoActivation ? out : out / 2; }
+  [[gnu::always_inline]] char* panel(int64_t index) const { return data + index * panel_bytes; }
 };
 
-// Activations are packed in row blocks of at most `max_rows`: block b holds rows [first_row(b), first_row(b + 1)), by
-// steps, the rows of one step side by side.
+// Activations are packed in row blocks of at most `max_rows`: block b holds rows [first_row(b), first_row(b + 1)) and
+// begins at first_row(b) * row_bytes.
 struct LinearTask {
   const Weight* weight;
-  const char* packed;
+  char* packed;
   int64_t rows;
   int64_t blocks;  // ceil(rows / max_rows), of nearly equal size
-  float* y;        // [rows, out]
+  float* y;        // [rows, columns]
   bool accumulate;
 
   [[gnu::always_inline]] int64_t first_row(int64_t block) const { return rows * block / blocks; }
 };
 
 struct LinearKernels {
-  int64_t panel_width;
   int64_t max_rows;
-  int64_t depth;
-  int64_t activation_bytes;  // of one row in one step
-  // `count` rows [in] of the weight become outputs `lane` .. of the panel.
-  void (*pack_weight)(const void* rows, int64_t in, int64_t lane, int64_t count, void* panel);
-  void (*unpack_weight)(const void* panel, int64_t in, int64_t lane, float* row);
-  void (*pack_rows)(const float* x, int64_t in, int64_t rows, void* block);
+  void (*lay_out)(Weight& weight);
+  // `count` rows [in] of a dtype become the lanes `lane` .. of a panel, rounded where the format is another one.
+  void (*pack_weight)(const Weight& weight, const void* rows, int32_t dtype, int64_t panel, int64_t lane, int64_t count);
+  void (*unpack_weight)(const Weight& weight, int64_t panel, int64_t lane, float* row);
+  void (*pack_rows)(const Weight& weight, const float* x, int64_t rows, void* block);
   void (*multiply)(const LinearTask& task, int64_t first_panel, int64_t last_panel, int64_t first_block, int64_t last_block);
 };
 
@@ -124,7 +139,7 @@ struct BlockSize {
 // ---- all of it ---------------------------------------------------------------------------------------------------
 struct Kernels {
   const char* name;
-  const LinearKernels* linear;        // [kDTypes]
+  const LinearKernels* const* linear;  // [kFormats]
   const AttentionKernels* attention;  // [kDTypes]
   const CacheWrite* cache_writes;     // [kDTypes]
   void (*rms_norm)(const float* x, const float* weight, int64_t rows, int64_t width, float epsilon, float* y);

@@ -11,22 +11,40 @@ from numpy.typing import NDArray
 
 from octavo.kernels.cpu.buffers import INT32, INT64, address, dtype_code
 from octavo.kernels.cpu.library import failure, last_failure
+from octavo.kernels.ops import Quantization
+
+# The library's numbers of quantized formats and of activations.
+_FORMATS = {(8, 16): 3, (8, 8): 4, (4, 16): 5, (4, 8): 6}
+_ACTIVATIONS = {None: 0, "silu": 1}
 
 
 class PackedWeight:
-    """A [out, in] matrix in the library's panels, with its bias. Freed with the object."""
+    """A [out, in] matrix in the library's panels, with its bias. `columns` of a product: out, with an activation half of
+    it. Freed with the object."""
 
-    __slots__ = ("_library", "dtype", "in_features", "nbytes", "out_features", "pointer")
+    __slots__ = ("_library", "columns", "dtype", "in_features", "nbytes", "out_features", "pointer")
 
     def __init__(
-        self, library: CDLL, context: int | None, in_features: int, out_features: int, dtype: np.dtype[Any]
+        self,
+        library: CDLL,
+        context: int | None,
+        shape: tuple[int, int],
+        dtype: np.dtype[Any],
+        quantization: Quantization | None,
+        activation: str | None,
     ) -> None:
+        """`dtype`: of the parts to be packed."""
         self._library = library
         self.pointer: int | None = None
-        self.in_features = in_features
-        self.out_features = out_features
+        self.out_features, self.in_features = shape
+        self.columns = self.out_features if activation is None else self.out_features // 2
         self.dtype = dtype
-        self.pointer = library.octavo_weight_new(context, dtype_code(dtype), in_features, out_features)
+        code, group = dtype_code(dtype), 0
+        if quantization is not None:
+            code, group = _FORMATS[quantization.bits, quantization.activation_bits], quantization.activation_group
+        self.pointer = library.octavo_weight_new(
+            context, code, group, _ACTIVATIONS[activation], self.in_features, self.out_features
+        )
         if self.pointer is None:
             raise last_failure()
         self.nbytes: int = library.octavo_weight_bytes(self.pointer)
@@ -34,7 +52,9 @@ class PackedWeight:
     def pack(self, context: int | None, part: NDArray[Any], first: int) -> None:
         """Put the rows of `part` at outputs `first` and on."""
         rows = np.ascontiguousarray(part)
-        status = self._library.octavo_weight_pack(context, self.pointer, rows.ctypes.data, first, len(rows))
+        status = self._library.octavo_weight_pack(
+            context, self.pointer, rows.ctypes.data, dtype_code(self.dtype), first, len(rows)
+        )
         if status:
             raise failure(status)
 

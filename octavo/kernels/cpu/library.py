@@ -7,8 +7,9 @@ from ctypes import c_char_p, c_float, c_int32, c_int64, c_void_p
 from functools import cache
 from pathlib import Path
 
-ABI_VERSION = 2
-ISAS = ("avx512_bf16", "avx512", "avx2", "generic")  # best first
+ABI_VERSION = 3
+ISAS = ("amx", "avx512_bf16", "avx512", "avx2", "generic")  # best first
+EMULATED_ISAS = ("amx_emulated",)  # on every processor, slowly, for tests
 
 _POINTER, _SIZE, _CODE = c_void_p, c_int64, c_int32
 
@@ -19,8 +20,8 @@ _PROTOTYPES: dict[str, tuple[type | None, tuple[type, ...]]] = {
     "octavo_isa_supported": (_CODE, (c_char_p,)),
     "octavo_open": (_POINTER, (c_char_p, _CODE)),
     "octavo_close": (None, (_POINTER,)),
-    "octavo_weight_new": (_POINTER, (_POINTER, _CODE, _SIZE, _SIZE)),
-    "octavo_weight_pack": (_CODE, (_POINTER, _POINTER, _POINTER, _SIZE, _SIZE)),
+    "octavo_weight_new": (_POINTER, (_POINTER, _CODE, _SIZE, _CODE, _SIZE, _SIZE)),
+    "octavo_weight_pack": (_CODE, (_POINTER, _POINTER, _POINTER, _CODE, _SIZE, _SIZE)),
     "octavo_weight_bias": (_CODE, (_POINTER, _POINTER)),
     "octavo_weight_bytes": (_SIZE, (_POINTER,)),
     "octavo_weight_free": (None, (_POINTER,)),

@@ -14,10 +14,10 @@ from octavo.errors import ConfigError
 from octavo.kernels.cpu.buffers import INT32, INT64, dtype_code
 from octavo.kernels.cpu.calls import Calls, Immediate
 from octavo.kernels.cpu.handles import NativeCache, PackedWeight
-from octavo.kernels.cpu.library import failure, last_failure, load_library, supported_isas
+from octavo.kernels.cpu.library import EMULATED_ISAS, failure, last_failure, load_library, supported_isas
 from octavo.kernels.cpu.program import RecordedForward
 from octavo.kernels.cpu.threads import default_threads
-from octavo.kernels.ops import Array, Forward, KVCache, RotaryTable
+from octavo.kernels.ops import Array, Forward, KVCache, Quantization, RotaryTable
 from octavo.runner.batch import Batch
 
 
@@ -46,13 +46,23 @@ class CpuOps:
 
     # -- weights, once at load ------------------------------------------------------------------------------------
 
-    def linear_weight(self, parts: Sequence[NDArray[Any]], biases: Sequence[NDArray[Any]] | None = None) -> PackedWeight:
-        """Pack [out_i, in] weights of one dtype (float32, bfloat16 or float16), stacked along `out`."""
+    def linear_weight(
+        self,
+        parts: Sequence[NDArray[Any]],
+        biases: Sequence[NDArray[Any]] | None = None,
+        *,
+        quantization: Quantization | None = None,
+        activation: str | None = None,
+    ) -> PackedWeight:
+        """Pack [out_i, in] weights of one dtype, stacked along `out`. Each part may be freed afterwards."""
         first = parts[0]
         for part in parts:
             if part.ndim != 2 or part.shape[1] != first.shape[1] or part.dtype != first.dtype:
                 raise ValueError(f"parts of one weight differ: {[(p.shape, str(p.dtype)) for p in parts]}")
-        weight = PackedWeight(self._library, self._context, first.shape[1], sum(len(part) for part in parts), first.dtype)
+        if activation is not None and [len(part) for part in parts] != [len(first)] * 2:
+            raise ValueError(f"an activation takes a gate and an up of one size, got {[p.shape for p in parts]}")
+        shape = sum(len(part) for part in parts), first.shape[1]
+        weight = PackedWeight(self._library, self._context, shape, first.dtype, quantization, activation)
         row = 0
         for part in parts:
             weight.pack(self._context, part, row)
@@ -61,9 +71,16 @@ class CpuOps:
             weight.set_bias(np.concatenate([np.asarray(bias).astype(np.float32) for bias in biases]))
         return weight
 
-    def weight_bytes(self, outputs: int, inputs: int, dtype: np.dtype[Any]) -> int:
+    def weight_bytes(
+        self,
+        outputs: int,
+        inputs: int,
+        dtype: np.dtype[Any],
+        quantization: Quantization | None = None,
+        activation: str | None = None,
+    ) -> int:
         """Bytes of the panels; memory for them is reserved, and not touched."""
-        return PackedWeight(self._library, self._context, inputs, outputs, dtype).nbytes
+        return PackedWeight(self._library, self._context, (outputs, inputs), dtype, quantization, activation).nbytes
 
     def vector_weight(self, weight: NDArray[Any]) -> Array:
         """A norm's weight as float32 [h]: a copy, for a view would keep the mapped file in memory."""
@@ -137,14 +154,14 @@ class CpuOps:
         return y
 
     def linear(self, x: Array, weight: PackedWeight, residual: Array | None = None) -> Array:
-        """[t, in] -> [t, out], plus bias; with `residual` [t, out], added into it, in place."""
+        """[t, in] -> [t, columns of the weight], plus bias; with `residual` of that shape, added into it, in place."""
         calls = self._calls
         rows, width = x.shape
         if width != weight.in_features:
             raise ValueError(f"expected rows of {weight.in_features}, got {width}")
-        if residual is not None and residual.shape != (rows, weight.out_features):
-            raise ValueError(f"expected a residual of shape {(rows, weight.out_features)}, got {residual.shape}")
-        y = calls.new(rows, weight.out_features) if residual is None else residual
+        if residual is not None and residual.shape != (rows, weight.columns):
+            raise ValueError(f"expected a residual of shape {(rows, weight.columns)}, got {residual.shape}")
+        y = calls.new(rows, weight.columns) if residual is None else residual
         adds = int(residual is not None)
         source, target = calls.address(x), calls.writable(y)
         calls.call(self._library.octavo_linear, calls.context(), weight.pointer, source, rows, target, adds)
@@ -272,7 +289,7 @@ def _choose_isa(isa: str) -> str:
     supported = supported_isas()
     if isa == "auto":
         return supported[0]
-    if isa not in supported:
+    if isa not in (*supported, *EMULATED_ISAS):
         raise ConfigError(f"--cpu-isa {isa} is not available here; choose auto or one of: {', '.join(supported)}")
     return isa
 

@@ -15,16 +15,20 @@ from numpy.typing import NDArray
 
 from octavo.kernels.numpy.attention import attend
 from octavo.kernels.numpy.cache import NumpyKVCache
-from octavo.kernels.ops import Array, Forward, KVCache, RotaryTable
+from octavo.kernels.numpy.quantization import round_activations, round_weight
+from octavo.kernels.ops import Array, Forward, KVCache, Quantization, RotaryTable
 from octavo.runner.batch import Batch
 
 
 @dataclass(frozen=True)
 class NumpyWeight:
-    """A stacked projection: `matrix` [out, in] and `bias` [out]."""
+    """A stacked projection: `matrix` [out, in] (of a quantized one what its integers stand for), `bias` [out], and what is
+    done to the activations before and to the result after."""
 
     matrix: Array
     bias: Array | None
+    quantization: Quantization | None
+    activation: str | None
 
 
 class NumpyOps:
@@ -35,11 +39,28 @@ class NumpyOps:
     def __init__(self, reason: str = "plain reference") -> None:
         self.description = reason
 
-    def linear_weight(self, parts: Sequence[NDArray[Any]], biases: Sequence[NDArray[Any]] | None = None) -> NumpyWeight:
+    def linear_weight(
+        self,
+        parts: Sequence[NDArray[Any]],
+        biases: Sequence[NDArray[Any]] | None = None,
+        *,
+        quantization: Quantization | None = None,
+        activation: str | None = None,
+    ) -> NumpyWeight:
         bias = None if biases is None else _float32(np.concatenate(biases))
-        return NumpyWeight(_float32(parts[0] if len(parts) == 1 else np.concatenate(parts)), bias)
+        matrix = _float32(parts[0] if len(parts) == 1 else np.concatenate(parts))
+        if quantization is not None:
+            matrix = round_weight(matrix, quantization)
+        return NumpyWeight(matrix, bias, quantization, activation)
 
-    def weight_bytes(self, outputs: int, inputs: int, dtype: np.dtype[Any]) -> int:
+    def weight_bytes(
+        self,
+        outputs: int,
+        inputs: int,
+        dtype: np.dtype[Any],
+        quantization: Quantization | None = None,
+        activation: str | None = None,
+    ) -> int:
         return 4 * outputs * inputs  # whatever the dtype: products are float32's
 
     def vector_weight(self, weight: NDArray[Any]) -> Array:
@@ -63,9 +84,13 @@ class NumpyOps:
         return weight.matrix[token_ids]
 
     def linear(self, x: Array, weight: NumpyWeight, residual: Array | None = None) -> Array:
+        if weight.quantization is not None:
+            x = round_activations(x, weight.quantization)
         product: Array = x @ weight.matrix.T
         if weight.bias is not None:
             product += weight.bias
+        if weight.activation is not None:
+            product = self.silu_and_multiply(product)
         if residual is None:
             return product
         residual += product

@@ -1,0 +1,145 @@
+// Products with quantized weights, as integers.
+#include <cstring>
+#include <utility>
+
+#include "epilogue.h"
+#include "parts.h"
+#include "quantized.h"
+
+namespace octavo::OCTAVO_ISA {
+namespace {
+
+constexpr int64_t kPrefetchBytes = 4096;  // ahead in the stream of panels
+
+// Rows in registers: 2 vectors for each row and plane, and where there are many groups 2 more for each row.
+#if defined(__AVX512F__)
+constexpr int kRegisterRows[2][2] = {{6, 6}, {6, 4}};  // [int4][planes - 1]
+#else
+constexpr int kRegisterRows[2][2] = {{2, 1}, {1, 1}};
+#endif
+
+template <class Stored, int kPlanes>
+constexpr int kMaxRows = kRegisterRows[Stored::panel_bytes == 0][kPlanes - 1];
+
+// The sums of one group over its steps.
+template <class Stored, int kUnits>
+INLINE void sum_group(const char* w, int64_t steps, const int32_t* numbers, const uint32_t* x, int64_t prefetch_from,
+                      int64_t prefetch_stride, Ints (&sum)[kUnits][2]) {
+  UNROLL for (int u = 0; u < kUnits; ++u) sum[u][0] = sum[u][1] = Stored::first_sum(numbers, u);
+  const char* next = w + prefetch_from;
+  const char* end = w + steps * Stored::step_bytes;
+  do {
+    UNROLL for (int64_t line = 0; line < Stored::step_bytes; line += 64) __builtin_prefetch(next + line);
+    next += prefetch_stride;
+    Ints weights[2];
+    Stored::load_step(w, weights);
+    UNROLL for (int u = 0; u < kUnits; ++u) {
+      const Four four = set_four(x[u]);
+      UNROLL for (int half = 0; half < 2; ++half) sum[u][half] = dot(sum[u][half], weights[half], four);
+    }
+    w += Stored::step_bytes;
+    x += kUnits;
+  } while (w != end);
+}
+
+template <int kPlanes, int kRows>
+INLINE Floats row_products(const Ints (&sum)[kPlanes * kRows][2], int row, int half) {
+  const Floats low = to_floats(sum[(kPlanes - 1) * kRows + row][half]);
+  if constexpr (kPlanes == 1) return low;
+  else return fma(to_floats(sum[row][half]), set(256.0f), low);
+}
+
+template <class Stored, int kPlanes, int kRows>
+void block(const LinearTask& task, int64_t panel, int64_t row, bool streams) {
+  constexpr int kUnits = kPlanes * kRows;
+  const Weight& weight = *task.weight;
+  constexpr bool kOneGroup = kPlanes == 2 && Stored::group_bytes == 0;  // so that no totals need registers
+  const int64_t groups = kOneGroup ? 1 : groups_of(weight), steps = steps_of_group(weight);
+  const int64_t prefetch_from = streams ? kPrefetchBytes : 0, prefetch_stride = streams ? Stored::step_bytes : 0;
+  const char* w = weight.panel(panel) + Stored::panel_bytes;
+  char* a = task.packed + row * weight.row_bytes;
+  Floats total[kRows][2];
+  UNROLL for (int r = 0; r < kRows; ++r) total[r][0] = total[r][1] = set(0.0f);
+  for (int64_t g = 0; g < groups; ++g) {
+    const GroupHead head(a, kRows, kPlanes);
+    const uint32_t* x = reinterpret_cast<const uint32_t*>(head.activations);
+    const float* row_sums = reinterpret_cast<const float*>(head.numbers);
+    Ints sum[kUnits][2];
+    sum_group<Stored, kUnits>(w + Stored::group_bytes, steps, head.numbers, x, prefetch_from, prefetch_stride, sum);
+    UNROLL for (int half = 0; half < 2; ++half) UNROLL for (int r = 0; r < kRows; ++r)
+        total[r][half] = Stored::add_group(w, half, head.scales[r], row_sums[r],
+                                           row_products<kPlanes, kRows>(sum, r, half), total[r][half]);
+    w += group_bytes<Stored>(weight);
+    a = head.activations + steps * kUnits * kStepInputs;
+  }
+  const char* scales = weight.panel(panel);
+  for (int r = 0; r < kRows; ++r)
+    finish(task, row + r, panel, Stored::scaled(scales, 0, total[r][0]), Stored::scaled(scales, 1, total[r][1]));
+}
+
+using Block = void (*)(const LinearTask&, int64_t, int64_t, bool);
+
+template <class Stored, int kPlanes, int... kIndex>
+Block select_block(int64_t rows, std::integer_sequence<int, kIndex...>) {
+  static constexpr Block blocks[] = {block<Stored, kPlanes, kIndex + 1>...};
+  return blocks[rows - 1];
+}
+
+template <class Stored, int kPlanes>
+void multiply_quantized(const LinearTask& task, int64_t first_panel, int64_t last_panel, int64_t first_block,
+                        int64_t last_block) {
+  for (int64_t panel = first_panel; panel < last_panel; ++panel) {
+    for (int64_t b = first_block; b < last_block; ++b) {
+      const int64_t row = task.first_row(b);
+      const int64_t rows = task.first_row(b + 1) - row;
+      select_block<Stored, kPlanes>(rows, std::make_integer_sequence<int, kMaxRows<Stored, kPlanes>>{})(
+          task, panel, row, b == first_block);
+    }
+  }
+}
+
+template <class Stored, int kPlanes>
+void pack_rows(const Weight& weight, const float* x, int64_t rows, void* block) {
+  constexpr int64_t kPartSteps = kLanes / kStepInputs;
+  const int64_t inputs = inputs_of_group(weight), units = kPlanes * rows;
+  RowRounding<kPlanes> rounding[kMaxRows<Stored, kPlanes>];
+  char* a = static_cast<char*>(block);
+  for (int64_t start = 0; start < weight.in; start += inputs) {
+    const GroupHead head(a, rows, kPlanes);
+    for (int64_t r = 0; r < rows; ++r)
+      rounding[r].begin(x + r * weight.in, start, start + inputs < weight.in ? start + inputs : weight.in);
+    a = head.activations;
+    for (int64_t i = start; i < start + inputs; i += kLanes, a += kPartSteps * units * kStepInputs) {
+      for (int64_t r = 0; r < rows; ++r) {
+        uint8_t bytes[kPlanes][kLanes];
+        rounding[r].next(i, bytes);
+        for (int64_t s = 0; s < kPartSteps; ++s)
+          for (int64_t p = 0; p < kPlanes; ++p)
+            std::memcpy(a + (s * units + p * rows + r) * kStepInputs, bytes[p] + s * kStepInputs, kStepInputs);
+      }
+    }
+    for (int64_t r = 0; r < rows; ++r) rounding[r].template put_numbers<Stored>(head, rows, r);
+  }
+}
+
+template <class Stored, int kPlanes>
+void lay_out(Weight& weight) {
+  lay_out_quantized<Stored>(weight, kPlanes);
+}
+
+template <class Stored, int kPlanes>
+constexpr LinearKernels kernels_of{
+    kMaxRows<Stored, kPlanes>, lay_out<Stored, kPlanes>,   pack_quantized<Stored>,
+    unpack_quantized<Stored>,  pack_rows<Stored, kPlanes>, multiply_quantized<Stored, kPlanes>,
+};
+
+}  // namespace
+
+extern const LinearKernels quantized_kernels[kFormats - kDTypes] = {
+    kernels_of<Bytes, 2>,
+    kernels_of<Bytes, 1>,
+    kernels_of<Nibbles, 2>,
+    kernels_of<Nibbles, 1>,
+};
+
+}  // namespace octavo::OCTAVO_ISA

@@ -1,0 +1,161 @@
+// Rounds weights (once, at load) and reads them back.
+#include <cstring>
+
+#include "parts.h"
+#include "quantized.h"
+
+namespace octavo::OCTAVO_ISA {
+namespace {
+
+// To nearest, ties to even: q = (w - least) * inverse, w = scale * q + least.
+struct Rounding {
+  float scale, inverse, least;
+};
+
+// Sixteen values; behind the end the last one again.
+template <class Source>
+INLINE Floats load_repeated(const typename Source::Element* row, int64_t start, int64_t end) {
+  if (start + kLanes <= end) return Source::load_elements(row + start);
+  typename Source::Element some[kLanes];
+  for (int64_t i = 0; i < kLanes; ++i) some[i] = row[start + i < end ? start + i : end - 1];
+  return Source::load_elements(some);
+}
+
+template <class Source>
+INLINE void extremes(const typename Source::Element* row, int64_t start, int64_t end, float& low, float& high) {
+  Floats negated = set(-3.4e38f), values = set(-3.4e38f);
+  for (int64_t i = start; i < end; i += kLanes) {
+    const Floats value = load_repeated<Source>(row, i, end);
+    values = maximum(values, value);
+    negated = maximum(negated, subtract(set(0.0f), value));
+  }
+  low = -largest(negated);
+  high = largest(values);
+}
+
+INLINE float to_half(float value, uint16_t* bits) {
+  const float bounded = value > 65504.0f ? 65504.0f : value < -65504.0f ? -65504.0f : value;
+  uint16_t halves[kLanes];
+  alignas(64) float back[kLanes];
+  store_f16(halves, set(bounded));
+  store(back, load_f16(halves));
+  *bits = halves[0];
+  return back[0];
+}
+
+// Keeps what a group's (in int8 the whole row's) values are rounded by; `head` is where its scales begin.
+INLINE Rounding keep_rounding(Bytes, char* head, int64_t lane, float low, float high) {
+  const float most = -low > high ? -low : high;
+  const float scale = most / 127.0f;
+  reinterpret_cast<float*>(head)[lane] = scale;
+  return {scale, most > 0 ? 127.0f / most : 0.0f, 0.0f};
+}
+INLINE Rounding keep_rounding(Nibbles, char* head, int64_t lane, float low, float high) {
+  uint16_t* halves = reinterpret_cast<uint16_t*>(head);
+  const float scale = to_half((high - low) / 15.0f, halves + lane);
+  const float least = to_half(low, halves + kQuantizedPanel + lane);
+  return {scale, scale > 0 ? 1.0f / scale : 0.0f, least};
+}
+
+INLINE Ints as_stored(Bytes, Floats q) {
+  return add(round_to_ints(minimum(set(127.0f), maximum(set(-127.0f), q))), set_int(Bytes::offset));
+}
+INLINE Ints as_stored(Nibbles, Floats q) { return round_to_ints(minimum(set(15.0f), maximum(set(0.0f), q))); }
+
+// Four inputs of one output; `step` is where the step's memory begins.
+INLINE void store_inputs(Bytes, char* step, int64_t lane, const uint8_t* inputs) {
+  std::memcpy(step + lane * kStepInputs, inputs, kStepInputs);
+}
+INLINE void store_inputs(Nibbles, char* step, int64_t lane, const uint8_t* inputs) {
+  uint8_t* bytes = reinterpret_cast<uint8_t*>(step) + lane % kLanes * kStepInputs;
+  const int shift = lane < kLanes ? 0 : 4;
+  for (int64_t i = 0; i < kStepInputs; ++i)
+    bytes[i] = static_cast<uint8_t>((bytes[i] & 0xf0 >> shift) | inputs[i] << shift);
+}
+INLINE int load_input(Bytes, const char* step, int64_t lane, int64_t input) {
+  return static_cast<uint8_t>(step[lane * kStepInputs + input]);
+}
+INLINE int load_input(Nibbles, const char* step, int64_t lane, int64_t input) {
+  return static_cast<uint8_t>(step[lane % kLanes * kStepInputs + input]) >> (lane < kLanes ? 0 : 4) & 15;
+}
+
+template <class Stored, class Source>
+void pack_group(const typename Source::Element* row, int64_t start, int64_t end, int64_t inputs, Rounding to, char* step,
+                int64_t lane) {
+  for (int64_t i = start; i < start + inputs; i += kLanes) {
+    const Floats value = i < end ? load_part<Source>(row, i, end) : set(0.0f);
+    uint8_t bytes[kLanes];
+    store_low_bytes(bytes, as_stored(Stored{}, multiply(subtract(value, set(to.least)), set(to.inverse))));
+    for (int64_t s = 0; s < kLanes / kStepInputs; ++s, step += Stored::step_bytes)
+      store_inputs(Stored{}, step, lane, bytes + s * kStepInputs);
+  }
+}
+
+template <class Source>
+void pack_row(Bytes, const Weight& weight, const typename Source::Element* row, char* panel, int64_t lane) {
+  float low, high;
+  extremes<Source>(row, 0, weight.in, low, high);
+  const Rounding to = keep_rounding(Bytes{}, panel, lane, low, high);
+  pack_group<Bytes, Source>(row, 0, weight.in, weight.steps * kStepInputs, to, panel + Bytes::panel_bytes, lane);
+}
+
+template <class Source>
+void pack_row(Nibbles, const Weight& weight, const typename Source::Element* row, char* group, int64_t lane) {
+  const int64_t inputs = inputs_of_group(weight);
+  for (int64_t start = 0; start < weight.in; start += inputs, group += group_bytes<Nibbles>(weight)) {
+    const int64_t end = start + inputs < weight.in ? start + inputs : weight.in;
+    float low, high;
+    extremes<Source>(row, start, end, low, high);
+    const Rounding to = keep_rounding(Nibbles{}, group, lane, low, high);
+    pack_group<Nibbles, Source>(row, start, end, inputs, to, group + Nibbles::group_bytes, lane);
+  }
+}
+
+template <class Stored, class Source>
+void pack_rows_of(const Weight& weight, const void* rows, int64_t panel, int64_t lane, int64_t count) {
+  const typename Source::Element* row = static_cast<const typename Source::Element*>(rows);
+  for (int64_t r = 0; r < count; ++r) pack_row<Source>(Stored{}, weight, row + r * weight.in, weight.panel(panel), lane + r);
+}
+
+}  // namespace
+
+template <class Stored>
+void pack_quantized(const Weight& weight, const void* rows, int32_t dtype, int64_t panel, int64_t lane, int64_t count) {
+  switch (dtype) {
+    case kFloat32: return pack_rows_of<Stored, Float32>(weight, rows, panel, lane, count);
+    case kBFloat16: return pack_rows_of<Stored, BFloat16>(weight, rows, panel, lane, count);
+    default: return pack_rows_of<Stored, Float16>(weight, rows, panel, lane, count);
+  }
+}
+
+template <>
+void unpack_quantized<Bytes>(const Weight& weight, int64_t panel, int64_t lane, float* row) {
+  const char* head = weight.panel(panel);
+  const float scale = reinterpret_cast<const float*>(head)[lane];
+  for (int64_t i = 0; i < weight.in; ++i) {
+    const char* step = head + Bytes::panel_bytes + i / kStepInputs * Bytes::step_bytes;
+    row[i] = scale * static_cast<float>(load_input(Bytes{}, step, lane, i % kStepInputs) - Bytes::offset);
+  }
+}
+
+template <>
+void unpack_quantized<Nibbles>(const Weight& weight, int64_t panel, int64_t lane, float* row) {
+  const int64_t inputs = inputs_of_group(weight), half = lane / kLanes;
+  const char* group = weight.panel(panel);
+  for (int64_t start = 0; start < weight.in; start += inputs, group += group_bytes<Nibbles>(weight)) {
+    const int64_t end = start + inputs < weight.in ? start + inputs : weight.in;
+    alignas(64) float scales[kLanes], least[kLanes];
+    store(scales, Nibbles::scales(group, static_cast<int>(half)));
+    store(least, Nibbles::least(group, static_cast<int>(half)));
+    for (int64_t i = start; i < end; ++i) {
+      const char* step = group + Nibbles::group_bytes + (i - start) / kStepInputs * Nibbles::step_bytes;
+      const float q = static_cast<float>(load_input(Nibbles{}, step, lane, (i - start) % kStepInputs));
+      row[i] = scales[lane % kLanes] * q + least[lane % kLanes];
+    }
+  }
+}
+
+template void pack_quantized<Bytes>(const Weight&, const void*, int32_t, int64_t, int64_t, int64_t);
+template void pack_quantized<Nibbles>(const Weight&, const void*, int32_t, int64_t, int64_t, int64_t);
+
+}  // namespace octavo::OCTAVO_ISA
