@@ -12,7 +12,7 @@ from octavo.options.parsers import REASONING_PARSERS, TOOL_PARSERS
 from octavo.parsing import reasoning
 from octavo.parsing.answer import AnswerParser
 from octavo.parsing.reasoning import ReasoningParser
-from octavo.parsing.tools.base import ToolParser, Tools
+from octavo.parsing.tools.base import CallForm, ToolParser, Tools
 from octavo.parsing.tools.deepseek import DeepSeekParser
 from octavo.parsing.tools.gemma import FunctionGemmaParser, Gemma4Parser
 from octavo.parsing.tools.glm45 import Glm45Parser
@@ -108,21 +108,32 @@ class OutputFormats:
 
     tools: Callable[[Tools], ToolParser] | None = None
     reasoning: Callable[[], ReasoningParser] | None = None
+    form: CallForm | None = None
+    """How the model writes a call, where a grammar can say it."""
     shown_ids: frozenset[int] = frozenset()
     """The tokenizer's special tokens that are marks of either: the text must show them."""
 
     def answer(
-        self, prompt: str, continued: str | None = None, tools: Tools | None = None, *, only_one_call: bool = False
+        self, prompt: str, continued: str | None = None, calls: ToolParser | None = None, *, only_one_call: bool = False
     ) -> AnswerParser | None:
         """A parser for one answer to this prompt; None where there is nothing to look for. `continued` is the part of the
-        prompt that the answer goes on from, `tools` the functions offered (None: calls are not looked for)."""
-        reasoning = None if self.reasoning is None else self.reasoning()
-        if reasoning is not None:
-            reasoning.start(prompt, continued)
-        calls = None if self.tools is None or tools is None else self.tools(tools)
+        prompt that the answer goes on from, `calls` a new parser of its calls (None: they are not looked for)."""
+        reasoning = self._started(prompt, continued)
         if reasoning is None and calls is None:
             return None
         return AnswerParser(reasoning, calls, self.shown_ids, only_one_call=only_one_call)
+
+    def grammar_after(self, prompt: str, continued: str | None = None) -> str:
+        """The mark behind which a grammar for the answer begins; "" where that is its start."""
+        reasoning = self._started(prompt, continued)
+        return "" if reasoning is None else reasoning.end_mark
+
+    def _started(self, prompt: str, continued: str | None) -> ReasoningParser | None:
+        if self.reasoning is None:
+            return None
+        reasoning = self.reasoning()
+        reasoning.start(prompt, continued)
+        return reasoning
 
 
 def output_formats(
@@ -139,7 +150,13 @@ def output_formats(
     marks = {mark for kind in kinds if kind is not None for mark in kind.special}
     special_ids = frozenset() if tokenizer is None else tokenizer.special_ids
     shown_ids = frozenset(id for id in special_ids if tokenizer is not None and tokenizer.token_text(id) in marks)
-    return OutputFormats(_tool_parser(tools, pattern), None if reasoning is None else _REASONING[reasoning], shown_ids)
+    kind = _TOOLS.get(tools or "")
+    return OutputFormats(
+        _tool_parser(tools, pattern),
+        None if reasoning is None else _REASONING[reasoning],
+        None if kind is None or shown_ids else kind.form,  # in texts of grammars there are no special tokens
+        shown_ids,
+    )
 
 
 def _tool_parser(name: str | None, pattern: str | None) -> Callable[[Tools], ToolParser] | None:

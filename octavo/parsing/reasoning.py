@@ -35,6 +35,12 @@ class ReasoningParser:
             self.push(continued)
             self._pieces = []
 
+    @property
+    def end_mark(self) -> str:
+        """Right after `start`: what the model will write at the end of the reasoning that the answer starts with; "" if it
+        starts with none."""
+        raise NotImplementedError
+
     def push(self, text: str) -> list[Piece]:
         """More text has come."""
         self.scanner.feed(text)
@@ -87,6 +93,12 @@ class TagReasoning(ReasoningParser):
             self._starts = tail.endswith(tuple(mark.rstrip() for mark in self.opening))
             self.is_reasoning = self._starts
         super().start(prompt, continued)
+
+    @property
+    def end_mark(self) -> str:
+        """See `ReasoningParser`."""
+        would_start = self._reading is None and self._starts is None and self.starts_inside
+        return self.closing[0] if self.is_reasoning or would_start else ""
 
     def run(self) -> Reading[None]:
         """See `ReasoningParser`."""
@@ -150,6 +162,11 @@ class HarmonyReasoning(ReasoningParser):
     _message = Markers([START, CHANNEL, *ENDS])
     _head_end = Markers([MESSAGE, *ENDS])
     _body_end = Markers([START, CHANNEL, *ENDS])
+
+    @property
+    def end_mark(self) -> str:
+        """See `ReasoningParser`. An answer always starts with a channel."""
+        return "" if self._reading is not None and not self.is_reasoning else f"{CHANNEL}final{MESSAGE}"
 
     def run(self) -> Reading[None]:
         """See `ReasoningParser`."""

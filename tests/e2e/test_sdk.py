@@ -110,3 +110,39 @@ def test_node_chats_and_streams(octavo: ServerProcess) -> None:
     assert got["refusal"]["param"] == "temperature"
     assert "temperature must be non-negative, got -1.0." in got["refusal"]["message"]
     assert got["text"]
+
+
+TOOLS = [
+    {
+        "type": "function",
+        "function": {
+            "name": name,
+            "parameters": {"type": "object", "properties": {key: {"type": kind, "maxLength": 12}}, "required": [key]},
+        },
+    }
+    for name, key, kind in [("look_up", "city", "string"), ("remember", "fact", "string")]
+]
+
+
+def test_a_forced_call_is_made(client: openai.OpenAI) -> None:
+    asked = {"model": MODEL, "messages": MESSAGES, "tools": TOOLS, "temperature": 0, "max_tokens": 120}
+    whole = client.chat.completions.create(**asked, tool_choice="required", parallel_tool_calls=False).choices[0]
+    (call,) = whole.message.tool_calls
+    assert call.function.name in ("look_up", "remember")
+    assert len(json.loads(call.function.arguments)) > 0
+    assert (whole.message.content, whole.finish_reason) == (None, "tool_calls")
+    with client.chat.completions.stream(**asked, tool_choice="required", parallel_tool_calls=False) as stream:
+        (streamed,) = stream.get_final_completion().choices[0].message.tool_calls
+    assert streamed.function.arguments == call.function.arguments
+
+
+def test_a_named_call_is_made(client: openai.OpenAI) -> None:
+    choice = {"type": "function", "function": {"name": "remember"}}
+    asked = {"model": MODEL, "messages": MESSAGES, "tools": TOOLS, "temperature": 0, "max_tokens": 120}
+    answer = client.chat.completions.create(**asked, tool_choice=choice).choices[0]
+    (call,) = answer.message.tool_calls
+    assert call.function.name == "remember"
+    assert "fact" in json.loads(call.function.arguments)
+    assert answer.finish_reason == "stop"
+    cut = client.chat.completions.create(**{**asked, "max_tokens": 1}, tool_choice=choice).choices[0]  # C40
+    assert cut.finish_reason == "length"

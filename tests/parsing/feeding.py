@@ -28,7 +28,8 @@ def formats(tools: str | None = None, reasoning: str | None = None) -> OutputFor
 
 def parser(formats: OutputFormats, prompt: str = "", *, only_one_call: bool = False) -> AnswerParser:
     """For one answer, with all the tools of the fixtures."""
-    answer = formats.answer(prompt, None, TOOLS, only_one_call=only_one_call)
+    calls = None if formats.tools is None else formats.tools(TOOLS)
+    answer = formats.answer(prompt, None, calls, only_one_call=only_one_call)
     assert answer is not None
     return answer
 

@@ -225,8 +225,7 @@ def test_work_stays_in_bounds(name: str, piece: str, end: str) -> None:
 
 
 def test_ids_that_mistral_can_read_again() -> None:
-    answer = formats("mistral").answer("", None, {"now": {}})
-    assert answer is not None
+    answer = parser(formats("mistral"))
     first, _, second, _ = merged(answer.push("[TOOL_CALLS]now[ARGS]{}[TOOL_CALLS]now[CALL_ID]Ab3dEf7hJ[ARGS]{}"))
     assert len(first.id) == 9  # type: ignore[union-attr]
     assert first.id.isalnum()  # type: ignore[union-attr]

@@ -113,7 +113,6 @@ def test_every_value_is_json(text: str, schema: Any) -> None:
 
 
 def test_regular_expressions_hold_all_back() -> None:
-    answer = output_formats("regex", None, pattern=r"(?P<name>\w+)!(?P<arguments>)").answer("", None, {})
-    assert answer is not None
+    answer = parser(output_formats("regex", None, pattern=r"(?P<name>\w+)!(?P<arguments>)"))
     assert answer.push("now! and") == []
     assert [type(part).__name__ for part in answer.finish(is_cut=False)] == ["CallBegin", "CallArguments", "Content"]

@@ -292,6 +292,22 @@ def test_what_is_wrong_with_tools_is_said(tool_server: RunningServer, more: Any,
     assert message in response.json()["error"]["message"]
 
 
+def test_strict_functions_need_a_format_for_grammars(intake: Intake) -> None:
+    strict = [{"type": "function", "function": {"name": "f", "strict": True}}]
+    with conversing(intake, tool_call_parser="qwen3_coder") as server:
+        response = server.post(CHAT, {"messages": ASK, "tools": strict})
+        assert (response.status_code, response.json()["error"]["param"]) == (400, "tools")
+        assert "`strict` of a function cannot be enforced" in response.json()["error"]["message"]
+        wrong = [{"type": "function", "function": {"name": "f", "strict": "yes"}}]
+        assert server.post(CHAT, {"messages": ASK, "tools": wrong}).json()["error"]["param"] == "tools[0].function.strict"
+
+
+def test_a_forced_call_goes_with_no_other_form(tool_server: RunningServer) -> None:
+    body = {"messages": ASK, "tools": TOOLS, "tool_choice": "required", "response_format": {"type": "json_object"}}
+    response = tool_server.post(CHAT, body)
+    assert (response.status_code, response.json()["error"]["param"]) == (400, "tool_choice")
+
+
 def test_without_the_option_calls_are_not_looked_for(server: RunningServer) -> None:
     response = server.post(CHAT, {"messages": ASK, "tools": TOOLS})
     text = '"auto" tool choice requires --enable-auto-tool-choice and --tool-call-parser to be set'

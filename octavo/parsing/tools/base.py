@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from octavo.parsing.parts import CallArguments, CallBegin, Content, Part
@@ -13,6 +14,17 @@ Tools = Mapping[str, Mapping[str, Any]]
 """Name of each function that the request offers -> the JSON schema of its parameters."""
 
 _MAX_REREAD = 1 << 18  # characters: a second of work at the most
+
+
+@dataclass(frozen=True)
+class CallForm:
+    """How a model writes a call whose arguments are JSON: what stands before them (NAME is the name as JSON) and behind
+    them, what tells that a call begins, and what stands between two calls."""
+
+    begin: str
+    end: str
+    trigger: str
+    separator: str = "\n"
 
 
 class ToolParser:
@@ -25,6 +37,8 @@ class ToolParser:
 
     special: ClassVar[tuple[str, ...]] = ()
     """Marks of the format that may be special tokens of a tokenizer: they have to be in the text."""
+    form: ClassVar[CallForm | None] = None
+    """How calls are written, where a grammar can say it."""
 
     def __init__(self, tools: Tools) -> None:
         self.tools = tools

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from octavo.parsing.tools.base import CallForm
 from octavo.parsing.tools.json_calls import MarkedJsonParser
 
 
@@ -12,3 +13,4 @@ class GraniteParser(MarkedJsonParser):
     closing = ("<|/tool_call|>", "</tool_call>")
     special = (*opening, *closing)
     is_bare = True
+    form = CallForm('<|tool_call|>[{"name": NAME, "arguments": ', "}]", trigger="<|tool_call|>")

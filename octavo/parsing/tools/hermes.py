@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from octavo.parsing.tools.base import CallForm
 from octavo.parsing.tools.json_calls import MarkedJsonParser
 
 
@@ -12,3 +13,4 @@ class HermesParser(MarkedJsonParser):
     opening = ("<tool_call>",)
     closing = ("</tool_call>",)
     special = ("<tool_call>", "</tool_call>")
+    form = CallForm('<tool_call>\n{"name": NAME, "arguments": ', "}\n</tool_call>", trigger="<tool_call>")

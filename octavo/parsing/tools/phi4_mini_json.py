@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from octavo.parsing.tools.base import CallForm
 from octavo.parsing.tools.json_calls import MarkedJsonParser
 
 
@@ -11,3 +12,4 @@ class Phi4MiniParser(MarkedJsonParser):
     opening = ("functools", "<|tool_call|>")
     closing = ("<|/tool_call|>",)
     special = ("<|tool_call|>", "<|/tool_call|>")
+    form = CallForm('functools[{"name": NAME, "arguments": ', "}]", trigger="functools[")

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import msgspec
@@ -27,10 +26,10 @@ from octavo.server.openai.chat_schema import (
     ChatStreamChoice,
 )
 from octavo.server.openai.conversation import continued_text, render
-from octavo.server.openai.deltas import deltas, finish_reason, message
+from octavo.server.openai.deltas import deltas, message
 from octavo.server.openai.logprobs import TokenNames, chat_logprobs, prompt_logprobs
 from octavo.server.openai.schema import SYSTEM_FINGERPRINT, UsageInfo
-from octavo.server.openai.tools import ToolChoice, read_tools
+from octavo.server.openai.tools import read_tools
 from octavo.server.sse import event
 from octavo.server.state import Model, ServerState, offload
 
@@ -56,7 +55,9 @@ async def start_chat(
     client, model = server.ready()
     model.check_name(body.model)
     check_chat(body)
-    tools = read_tools(body.tools, body.tool_choice, looks_for_calls=model.formats.tools is not None)
+    formats, only_one_call = model.formats, body.parallel_tool_calls is False
+    looks_for_calls = formats.tools is not None
+    tools = read_tools(body.tools, body.tool_choice, looks_for_calls=looks_for_calls, only_one_call=only_one_call)
     name = "max_tokens" if body.max_completion_tokens is None else "max_completion_tokens"
     params = schema.sampling_params(
         body,
@@ -65,10 +66,12 @@ async def start_chat(
         max_tokens=getattr(body, name),
         logprobs=(body.top_logprobs or 0) if body.logprobs else None,
     )
+    params.structured_outputs = tools.constrained(params.structured_outputs, formats)
     visit = server.let_in(exchange, params.n, body.timeout)
     await server.grammars.compile(model.intake, params)
     shows_tools = tools.mode != "none" or not server.config.exclude_tools_when_tool_choice_none
     text = await render(model, exchange, body, shows_tools=shows_tools)
+    continued = continued_text(body) if body.continue_final_message else None
     truncation = schema.truncation(body)
     request = await offload(
         len(text),
@@ -82,10 +85,15 @@ async def start_chat(
             priority=body.priority,
             truncation=truncation,
             clamp=False,
+            grammar_after=formats.grammar_after(text, continued),
         ),
     )
     schema.tell_truncation(exchange, [truncation])
-    prompt = Prompt(request, text, parser=answer_parser(model, body, text, tools))
+
+    def parser() -> AnswerParser | None:
+        return formats.answer(text, continued, tools.parser(formats), only_one_call=only_one_call)
+
+    prompt = Prompt(request, text, parser=parser)
     engine = BeamEngine(client, body.length_penalty) if body.use_beam_search else client
     return Generation(engine, server.metrics, model.intake.tokenizer, [prompt], visit), model
 
@@ -101,15 +109,6 @@ def check_chat(body: ChatCompletionRequest) -> None:
             raise ValidationError(text, parameter="top_logprobs", value=body.top_logprobs)
         if not body.logprobs:
             raise ValidationError("when using `top_logprobs`, `logprobs` must be set to true.", parameter="top_logprobs")
-
-
-def answer_parser(
-    model: Model, body: ChatCompletionRequest, text: str, tools: ToolChoice
-) -> Callable[[], AnswerParser | None]:
-    """What makes, for each choice, the parser that finds reasoning and calls in it."""
-    continued = continued_text(body) if body.continue_final_message else None
-    functions = tools.functions if tools.mode != "none" else None
-    return partial(model.formats.answer, text, continued, functions, only_one_call=body.parallel_tool_calls is False)
 
 
 @dataclass(slots=True)
@@ -199,7 +198,7 @@ class _Answer:
         if parts:
             self._describe(parts[0], piece)
         if piece.finish_reason is not None:
-            parts[-1].finish_reason = finish_reason(piece.finish_reason, choice)
+            parts[-1].finish_reason = self._finish_reason(piece.finish_reason, choice)
             parts[-1].stop_reason = piece.stop_reason
             if not (self.body.stream_options and self.body.stream_options.include_usage):
                 chunks[-1].system_fingerprint = SYSTEM_FINGERPRINT
@@ -212,6 +211,11 @@ class _Answer:
             part.token_ids = piece.token_ids
         if piece.logprobs:
             part.logprobs = chat_logprobs(piece.logprobs, self.body.top_logprobs or 0, self.names)
+
+    def _finish_reason(self, reason: str | None, choice: Choice) -> str | None:
+        """`tool_calls` for an end behind complete calls that the model chose to make, not the client."""
+        has_chosen = choice.pipeline.has_calls and not isinstance(self.body.tool_choice, dict)
+        return "tool_calls" if reason == "stop" and has_chosen else reason
 
     def _usage(self, num_output_tokens: int) -> UsageInfo:
         usage = schema.usage(self.generation.num_prompt_tokens, num_output_tokens)
@@ -226,7 +230,7 @@ class _Answer:
             index=transcript.choice.number,
             message=message(transcript, self.prefix, include_reasoning=self.body.include_reasoning),
             logprobs=logprobs,
-            finish_reason=finish_reason(transcript.finish_reason, transcript.choice),
+            finish_reason=self._finish_reason(transcript.finish_reason, transcript.choice),
             stop_reason=transcript.stop_reason,
             token_ids=transcript.token_ids if self.body.return_token_ids else None,
         )

@@ -33,11 +33,6 @@ def message(transcript: Transcript, prefix: str, *, include_reasoning: bool) -> 
     return result
 
 
-def finish_reason(reason: str | None, choice: Choice) -> str | None:
-    """How an answer ended: an end after complete calls is `tool_calls`. A call that was cut off is none to be made."""
-    return "tool_calls" if reason == "stop" and choice.pipeline.has_calls else reason
-
-
 def deltas(piece: Piece, choice: Choice, *, include_reasoning: bool) -> list[ChatDelta]:
     """The piece as deltas, each of one kind. The last one of an answer with calls is empty; otherwise it is the last text
     or an empty one."""

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
 from octavo.errors import ValidationError
+from octavo.parsing.formats import OutputFormats
+from octavo.parsing.tools.base import ToolParser
+from octavo.parsing.tools.forced import NamedCallParser, arguments_schema, calls_tag, strict_tag
+from octavo.parsing.tools.json import JsonParser
+from octavo.sampling.structured import StructuredOutputsParams
 
 MAX_TOOLS = 1024
 
@@ -14,25 +20,60 @@ MAX_TOOLS = 1024
 @dataclass(frozen=True)
 class ToolChoice:
     """`functions`: name -> schema of its parameters, of each tool offered; empty without tools. `mode` none | auto |
-    required | function; `name` goes with the last."""
+    required | function; `name` goes with the last. `strict`: functions whose arguments must be by their schemas."""
 
     functions: Mapping[str, Mapping[str, Any]]
     mode: str = "none"
     name: str | None = None
+    strict: frozenset[str] = frozenset()
+    only_one_call: bool = False
 
-    @property
-    def needs_grammar(self) -> bool:
-        """Whether the answer has to be forced into the form of a call."""
-        return self.mode in ("required", "function")
+    def parser(self, formats: OutputFormats) -> ToolParser | None:
+        """A new parser of the answer's calls; None where there can be none."""
+        if self.mode == "function":
+            return NamedCallParser(self.functions, self.name or "")
+        if self.mode == "required" and formats.form is None:
+            return JsonParser(self.functions)
+        return formats.tools(self.functions) if self.mode != "none" and formats.tools is not None else None
+
+    def constrained(self, asked: StructuredOutputsParams | None, formats: OutputFormats) -> StructuredOutputsParams | None:
+        """What the text must be, for a request that has asked for `asked`. ValidationError where it cannot be both."""
+        if self.mode in ("required", "function"):
+            if asked is not None:
+                text = "`response_format` and `structured_outputs` cannot go with a `tool_choice` that forces a call."
+                raise ValidationError(text, parameter="tool_choice")
+            if self.mode == "function":
+                return StructuredOutputsParams(json=arguments_schema(self.functions[self.name or ""]))
+            return _tagged(calls_tag(self.functions, formats.form, only_one=self.only_one_call))
+        if self.mode == "none" or not self.strict:
+            return asked
+        if formats.form is None:
+            text = "`strict` of a function cannot be enforced in this model's format of calls. Leave it out, or give false."
+            raise ValidationError(text, parameter="tools")
+        if asked is None:
+            return _tagged(strict_tag(self.functions, formats.form, self.strict, only_one=self.only_one_call))
+        schema = asked.json if asked.json is not None else {"type": "object"}
+        if asked.given[0] not in ("json", "json_object") or isinstance(schema, str):
+            text = "Functions with `strict` can go only with a response format of JSON."
+            raise ValidationError(text, parameter="tools")
+        calls = calls_tag(self.functions, formats.form, only_one=self.only_one_call)
+        return _tagged({"type": "or", "elements": [{"type": "json_schema", "json_schema": schema}, calls]})
 
 
-def read_tools(tools: Sequence[Any] | None, choice: Any, *, looks_for_calls: bool) -> ToolChoice:
+def _tagged(format: dict[str, Any]) -> StructuredOutputsParams:
+    return StructuredOutputsParams(structural_tag=json.dumps({"type": "structural_tag", "format": format}))
+
+
+def read_tools(
+    tools: Sequence[Any] | None, choice: Any, *, looks_for_calls: bool, only_one_call: bool = False
+) -> ToolChoice:
     """The tools and the choice among them, with an empty list of tools as none and, without tools, a choice of none or auto
-    as no choice. `looks_for_calls` is whether the server does so at all.
+    as no choice. `looks_for_calls` is whether the server does so where none is forced.
 
     ValidationError, with the parameter, for whatever is malformed, contradictory or not supported.
     """
-    functions = dict(_function(f"tools[{i}]", tool) for i, tool in enumerate(_bounded(tools or ())))
+    found = [_function(f"tools[{i}]", tool) for i, tool in enumerate(_bounded(tools or ()))]
+    functions = {name: parameters for name, parameters, _ in found}
     mode, name = _mode(choice, bool(functions))
     if not functions:
         if mode in ("required", "function"):
@@ -43,11 +84,8 @@ def read_tools(tools: Sequence[Any] | None, choice: Any, *, looks_for_calls: boo
         raise ValidationError(text, parameter="tool_choice")
     if mode == "auto" and not looks_for_calls:
         raise ValidationError('"auto" tool choice requires --enable-auto-tool-choice and --tool-call-parser to be set')
-    result = ToolChoice(functions, mode, name)
-    if result.needs_grammar:
-        text = 'A `tool_choice` that forces a call is not supported by this version of the server. Use "auto" or "none".'
-        raise ValidationError(text, parameter="tool_choice")
-    return result
+    strict = frozenset(name for name, _, is_strict in found if is_strict)
+    return ToolChoice(functions, mode, name, strict, only_one_call)
 
 
 def _bounded(tools: Sequence[Any]) -> Sequence[Any]:
@@ -56,7 +94,7 @@ def _bounded(tools: Sequence[Any]) -> Sequence[Any]:
     return tools
 
 
-def _function(where: str, tool: Any) -> tuple[str, Mapping[str, Any]]:
+def _function(where: str, tool: Any) -> tuple[str, Mapping[str, Any], bool]:
     if not isinstance(tool, dict):
         _refuse(where, "must be an object with type and function")
     if tool.get("type", "function") != "function":
@@ -70,9 +108,9 @@ def _function(where: str, tool: Any) -> tuple[str, Mapping[str, Any]]:
     parameters = function.get("parameters")
     if not isinstance(parameters, dict | None):
         _refuse(f"{where}.function.parameters", "must be a JSON schema")
-    if function.get("strict"):
-        _refuse(f"{where}.function.strict", "is not supported by this version of the server. Leave it out, or give false")
-    return name, parameters or {}
+    if not isinstance(function.get("strict"), bool | None):
+        _refuse(f"{where}.function.strict", "must be true or false")
+    return name, parameters or {}, bool(function.get("strict"))
 
 
 def _mode(choice: Any, has_tools: bool) -> tuple[str, str | None]:
