@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections.abc import Iterable
 
 from octavo.engine.plan import StepPlan
 from octavo.engine.sequence import Sequence
-from octavo.engine.step_cost import StepCost, num_keys
+from octavo.engine.step_cost import StepCost
 
 LEAST_TOKENS = 16  # of the step's first prompt, whatever they cost: prompts go on too
 _AIM = 0.9  # share of the limit that a step is planned to take, since no two are quite alike
@@ -30,29 +29,25 @@ class Pace:
     def begin(self, running: Iterable[Sequence]) -> None:
         """A step is being planned, with these running sequences."""
         is_writing = any(sequence.num_uncomputed == 1 and sequence.leader is None for sequence in running)
-        self._left = self._goal - self.cost.base if is_writing else None
+        self._left = max(0.0, self._goal - self.cost.base.value) if is_writing else None
         self._is_first = True
 
     def chunk(self, start: int, num_tokens: int) -> int:
         """How many of the next `num_tokens` tokens of a prompt, from `start` on, go into this step."""
         if self._left is None:
             return num_tokens
-        fitting = self._num_fitting(start, min(num_tokens, 2 * self._longest), self._left)
+        fitting = min(num_tokens, 2 * self._longest)
+        per_token = self.cost.per_token(start)
+        if per_token * fitting > self._left:
+            fitting = int(self._left / per_token)
         if self._is_first:
             fitting = max(fitting, min(num_tokens, LEAST_TOKENS))
         self._is_first = False
-        self._left -= self.cost.extra(fitting, num_keys(start, fitting))
+        self._left = max(0.0, self._left - per_token * fitting)
         return fitting
 
     def observe(self, plan: StepPlan, seconds: float) -> None:
         """The plan has been carried out in so many seconds."""
-        chunks = [scheduled for scheduled in plan.scheduled if scheduled.num_tokens > 1]
-        self._longest = max([self._longest, *(chunk.num_tokens for chunk in chunks)])
-        keys = sum(num_keys(chunk.start, chunk.num_tokens) for chunk in chunks)
-        self.cost.observe(sum(chunk.num_tokens for chunk in chunks), keys, seconds)
-
-    def _num_fitting(self, start: int, most: int, seconds: float) -> int:
-        def cost(num_tokens: int) -> float:
-            return self.cost.extra(num_tokens, num_keys(start, num_tokens))
-
-        return bisect_right(range(1, most + 1), seconds, key=cost)
+        chunks = [(scheduled.start, scheduled.num_tokens) for scheduled in plan.scheduled if scheduled.num_tokens > 1]
+        self._longest = max([self._longest, *(count for _, count in chunks)])
+        self.cost.observe(chunks, seconds)

@@ -2,54 +2,59 @@
 
 from __future__ import annotations
 
-_STEP_WEIGHT = 0.1  # of the newest step without prompts, against all before it
-_MEMORY = 0.98  # what a step with prompts counts after the next one
-_TOKENS, _KEYS = 256.0, 262_144.0  # units in which the sums below are of the order of 1
-_RIDGE = 1e-6  # keeps the equations solvable while only one of the two kinds of cost was seen
+from collections.abc import Sequence
+
+Chunk = tuple[int, int]  # where in its prompt it starts, and its number of tokens
+
+_NEWEST = 0.3  # what the newest measurement counts against all before it
+_RANGE = 1024  # tokens at about the same place of their prompts cost about the same
+_WHOLE = 16  # shorter chunks count less, since so little cannot be told from chance
+_MOST = 2.0  # times what was expected; more is taken for an accident, such as another program's work
 
 
-def num_keys(start: int, num_tokens: int) -> int:
-    """Keys that tokens [start, start + num_tokens) of a sequence attend to, each to all up to itself."""
-    return num_tokens * start + num_tokens * (num_tokens + 1) // 2
+class Average:
+    """A moving average; of the first few values the plain one."""
+
+    def __init__(self) -> None:
+        self.value = 0.0
+        self.count = 0
+
+    def add(self, value: float, weight: float = 1.0) -> None:
+        """One more value; a `weight` below 1 makes it count less."""
+        self.count += 1
+        self.value += max(_NEWEST, 1 / self.count) * weight * (value - self.value)
 
 
 class StepCost:
-    """seconds = base + per_token * prompt tokens + per_key * keys that they attend to.
-
-    `base`, what the rows that draw a token take, is a moving average over the steps without prompts, and stands still
-    during those with prompts. What these take beyond it is fitted by least squares, in which older steps count less.
-    """
+    """Seconds of a step: `base` for the rows that draw a token, and so much for each token of a prompt, the more the later
+    it stands there. The first is measured in steps without prompts, and stands still during those with some."""
 
     def __init__(self) -> None:
-        self.base = 0.0  # seconds
-        self.per_token = 0.0
-        self.per_key = 0.0
-        self._squares = [0.0, 0.0, 0.0]  # sums over the steps of tokens², tokens * keys, keys², in the units above
-        self._products = [0.0, 0.0]  # and of these with the seconds
+        self.base = Average()
+        self._per_token: dict[int, Average] = {}  # by place in the prompt, in ranges
 
-    def observe(self, num_tokens: int, keys: int, seconds: float) -> None:
-        """A step with so many prompt tokens, which attended to so many keys, has taken `seconds`."""
-        if num_tokens == 0:
-            self.base += (seconds - self.base) * (_STEP_WEIGHT if self.base else 1.0)
+    def chunk(self, start: int, num_tokens: int) -> float:
+        """Seconds that a chunk is expected to add to a step; 0 as long as nothing was measured."""
+        return num_tokens * self.per_token(start)
+
+    def per_token(self, start: int) -> float:
+        """As it was measured where this is nearest to."""
+        if not self._per_token:
+            return 0.0
+        place = start // _RANGE
+        return self._per_token[min(self._per_token, key=lambda each: abs(each - place))].value
+
+    def observe(self, chunks: Sequence[Chunk], seconds: float) -> None:
+        """A step with these chunks has taken `seconds`."""
+        if not chunks:
+            self.base.add(seconds)
             return
-        x, y, extra = num_tokens / _TOKENS, keys / _KEYS, max(0.0, seconds - self.base)
-        for sums, new in ((self._squares, (x * x, x * y, y * y)), (self._products, (x * extra, y * extra))):
-            sums[:] = [_MEMORY * old + one for old, one in zip(sums, new, strict=True)]
-        self._fit()
-
-    def extra(self, num_tokens: int, keys: int) -> float:
-        """Seconds that prompt tokens are expected to add to a step."""
-        return self.per_token * num_tokens + self.per_key * keys
-
-    def _fit(self) -> None:
-        """Both costs, neither below 0."""
-        xx, xy, yy = self._squares
-        xs, ys = self._products
-        xx, yy = xx + _RIDGE, yy + _RIDGE
-        determinant = xx * yy - xy * xy
-        a, b = (yy * xs - xy * ys) / determinant, (xx * ys - xy * xs) / determinant
-        if b < 0:
-            a, b = xs / xx, 0.0
-        elif a < 0:
-            a, b = 0.0, ys / yy
-        self.per_token, self.per_key = a / _TOKENS, b / _KEYS
+        extra = max(0.0, seconds - self.base.value)
+        expected = sum(self.chunk(*chunk) for chunk in chunks)
+        num_tokens = sum(count for _, count in chunks)
+        each = [
+            self.per_token(start) * min(extra / expected, _MOST) if expected else extra / num_tokens for start, _ in chunks
+        ]
+        for (start, count), per_token in zip(chunks, each, strict=True):
+            average = self._per_token.setdefault(start // _RANGE, Average())
+            average.add(per_token, min(1.0, count / _WHOLE) if average.count else 1.0)

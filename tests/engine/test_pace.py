@@ -10,7 +10,8 @@ from octavo.engine.engine import Engine
 from octavo.engine.pace import LEAST_TOKENS, Pace
 from octavo.engine.plan import ScheduledRow, StepPlan
 from octavo.engine.request import Request
-from octavo.engine.step_cost import StepCost, num_keys
+from octavo.engine.sequence import Sequence
+from octavo.engine.step_cost import StepCost
 from octavo.kernels.cpu.ops import CpuOps
 from octavo.models.config import read_model_config
 from octavo.models.registry import build_model
@@ -24,10 +25,10 @@ BASE, PER_TOKEN, PER_KEY = 0.010, 0.0004, 1e-7
 
 
 def law(plan: StepPlan, slower: float = 1.0) -> float:
-    """Seconds that a step takes."""
+    """Seconds that a step takes: each token attends to all before it and to itself."""
     rows = [row for row in plan.scheduled if row.num_tokens > 1]
-    tokens, keys = sum(row.num_tokens for row in rows), sum(num_keys(row.start, row.num_tokens) for row in rows)
-    return slower * (BASE + PER_TOKEN * tokens + PER_KEY * keys)
+    keys = sum(row.num_tokens * row.start + row.num_tokens * (row.num_tokens + 1) // 2 for row in rows)
+    return slower * (BASE + PER_TOKEN * sum(row.num_tokens for row in rows) + PER_KEY * keys)
 
 
 def plan(*chunks: tuple[int, int]) -> StepPlan:
@@ -36,40 +37,63 @@ def plan(*chunks: tuple[int, int]) -> StepPlan:
     return StepPlan(scheduled=[ScheduledRow(0, 7, 1, [], True), *rows])
 
 
-def test_keys_are_counted_as_attention_reads_them() -> None:
-    assert [num_keys(start, count) for start, count in ((0, 1), (0, 4), (5, 1), (5, 3))] == [1, 10, 6, 21]
-    assert num_keys(7, 9) == sum(position + 1 for position in range(7, 16))
-
-
-def test_a_law_is_found_again() -> None:
+def test_what_is_measured_is_expected_at_the_same_place_and_near_it() -> None:
     cost = StepCost()
+    assert cost.chunk(0, 100) == 0.0
+    cost.observe([], BASE)
+    for start in (0, 3000):
+        cost.observe([(start, 64)], law(plan((start, 64))))
+    assert cost.base.value == BASE
+    for start, near in ((0, 0), (0, 900), (3000, 3000), (3000, 2900), (3000, 7000)):
+        assert cost.chunk(near, 64) == pytest.approx(law(plan((start, 64))) - BASE)
+        assert cost.chunk(near, 32) == pytest.approx(cost.chunk(near, 64) / 2)
+
+
+def test_several_chunks_share_what_their_step_took() -> None:
+    cost = StepCost()
+    cost.observe([(0, 30), (5000, 10)], 0.040)
+    assert cost.per_token(0) == cost.per_token(5000) == pytest.approx(0.001)
+    for _ in range(30):
+        cost.observe([(0, 100)], 0.050)
+        cost.observe([(5000, 100)], 0.150)
+    cost.observe([(0, 40), (5000, 40)], 0.080)
+    assert (cost.per_token(0), cost.per_token(5000)) == pytest.approx((0.0005, 0.0015), rel=1e-2)
+
+
+@pytest.mark.parametrize("slower", [0.3, 5.0])
+def test_what_has_changed_is_learned_anew(slower: float) -> None:
+    cost = StepCost()
+    for factor in (1.0, slower):
+        for _ in range(25):
+            cost.observe([], factor * BASE)
+            cost.observe([(50, 64)], law(plan((50, 64)), factor))
+    assert cost.base.value == pytest.approx(slower * BASE, rel=1e-2)
+    assert cost.chunk(50, 64) == pytest.approx(slower * (law(plan((50, 64))) - BASE), rel=1e-2)
+
+
+def test_an_accident_is_not_taken_for_the_rule() -> None:
+    cost = StepCost()
+    for seconds in (*[0.02] * 10, 5.0):
+        cost.observe([(0, 20)], seconds)
+    assert 0.001 < cost.per_token(0) < 0.0014
+    for _ in range(5):
+        cost.observe([(0, 2)], 0.1)  # so few tokens say little
+    assert cost.per_token(0) < 0.002
+
+
+def test_the_first_steps_may_be_slow() -> None:
+    cost = StepCost()
+    for seconds in (3.0, *[0.02] * 12):
+        cost.observe([(0, 20)], seconds)
+    assert cost.per_token(0) < 0.004
+
+
+def test_no_cost_is_negative() -> None:
+    cost = StepCost()
+    cost.observe([], 0.05)
     for _ in range(3):
-        cost.observe(0, 0, BASE)
-    for start, count in ((0, 16), (16, 32), (500, 64), (3000, 64), (0, 256)):
-        cost.observe(count, num_keys(start, count), law(plan((start, count))))
-    assert (cost.base, cost.per_token, cost.per_key) == pytest.approx((BASE, PER_TOKEN, PER_KEY), rel=1e-3)
-    assert cost.extra(100, 50_000) == pytest.approx(100 * PER_TOKEN + 50_000 * PER_KEY, rel=1e-3)
-
-
-def test_what_has_changed_is_learned_anew() -> None:
-    cost = StepCost()
-    for slower in (1.0, 3.0):
-        for i in range(200):
-            cost.observe(0, 0, slower * BASE)
-            cost.observe(64, num_keys(50 * i, 64), law(plan((50 * i, 64)), slower))
-        assert (cost.base, cost.per_token, cost.per_key) == pytest.approx(
-            (slower * BASE, slower * PER_TOKEN, slower * PER_KEY), rel=0.02
-        )
-
-
-@pytest.mark.parametrize("seconds", [[0.0, 0.0, 0.0], [0.5, 0.1, 0.0], [0.0, 0.1, 0.5]])
-def test_no_cost_is_negative(seconds: list[float]) -> None:
-    cost = StepCost()
-    cost.observe(0, 0, 0.05)
-    for start, each in zip((0, 1000, 8000), seconds, strict=True):
-        cost.observe(100, num_keys(start, 100), each)
-        assert cost.per_token >= 0
-        assert cost.per_key >= 0
+        cost.observe([(0, 20)], 0.01)
+    assert cost.per_token(0) == 0.0
 
 
 def measured(max_itl: float, *chunks: tuple[int, int]) -> Pace:
@@ -80,7 +104,7 @@ def measured(max_itl: float, *chunks: tuple[int, int]) -> Pace:
     return pace
 
 
-def writing() -> list[object]:
+def writing() -> list[Sequence]:
     """Running sequences of which one writes."""
     engine = scripted_engine(ScriptedRunner())
     engine.add(make_request("a", 4, max_tokens=9))
@@ -89,11 +113,11 @@ def writing() -> list[object]:
 
 
 def test_a_chunk_is_the_longest_that_fits() -> None:
-    pace = measured(0.1, (0, 1000), (2000, 1000))
-    for start in (0, 100, 5000):
+    pace = measured(0.1, (0, 128), (2000, 128))
+    for start in (0, 2000):
         pace.begin(writing())
         count = pace.chunk(start, 6000)
-        assert law(plan((start, count))) <= 0.09 < law(plan((start, count + 1)))
+        assert law(plan((start, count - 2))) <= 0.09 < law(plan((start, count + 8)))
     pace.begin(writing())
     assert pace.chunk(0, 20) == 20
 
@@ -105,11 +129,11 @@ def test_where_nobody_writes_prompts_are_not_cut() -> None:
 
 
 def test_several_prompts_share_the_time() -> None:
-    pace = measured(0.1, (0, 1000), (2000, 1000))
+    pace = measured(0.1, (0, 128), (2000, 128))
     pace.begin(writing())
-    first, second, third = pace.chunk(1000, 60), pace.chunk(0, 6000), pace.chunk(0, 6000)
+    first, second, third = pace.chunk(2000, 60), pace.chunk(0, 6000), pace.chunk(0, 6000)
     assert (first, third) == (60, 0)
-    assert law(plan((1000, 60), (0, second))) <= 0.09 < law(plan((1000, 60), (0, second + 1)))
+    assert law(plan((2000, 60), (0, second - 2))) <= 0.09 < law(plan((2000, 60), (0, second + 8)))
 
 
 def test_the_first_prompt_goes_on_whatever_it_costs() -> None:
