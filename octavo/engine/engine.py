@@ -172,6 +172,7 @@ class Engine:
             "waiting": [sequence.describe() for sequence in waiting[:100]],
             "num_running": len(running),
             "num_waiting": len(waiting),
+            "num_preparing": self._preparation.num_sequences,
             "blocks": self._pool.counts(),
             "stats": msgspec.structs.asdict(self.stats()),
         }

@@ -41,7 +41,7 @@ def test_1000_clients_that_leave_at_random_times_leave_nothing_behind(smollm2: P
         assert state["server"] == {"http_requests": 0, "sequences": 0, "prompt_tokens": 0}
         assert (state["engine"]["running"], state["engine"]["waiting"]) == ([], [])
         assert state["engine"]["blocks"]["held"] == 0
-        assert state["engine"]["stats"]["num_aborted"] > 300
+        assert state["engine"]["stats"]["num_aborted"] > 100
         for (files, memory), (files_before, memory_before) in zip(footprint(server), before, strict=True):
             assert files <= files_before
             assert memory < memory_before + 40 * 2**20

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -14,7 +15,7 @@ from octavo.config import EngineConfig
 from octavo.engine.intake import Intake
 from octavo.engine.plan import StepPlan
 from tests.scripted import Script
-from tests.server.running import RunningServer, running
+from tests.server.running import RunningServer, decode_events, running
 from tests.server.test_disconnects import connect
 from tests.server.test_metrics import Scrape
 
@@ -71,6 +72,10 @@ def assert_full(response: httpx.Response, option: str, text: str) -> None:
     assert f"--{option.replace('_', '-')}" in error["message"]
 
 
+def nothing_is_counted(server: RunningServer) -> bool:
+    return server.state.admission.counts() == {"sequences": 0, "prompt_tokens": 0}
+
+
 @pytest.mark.parametrize("path", [CHAT, TEXT])
 @pytest.mark.parametrize("stream", [False, True])
 def test_a_full_server_takes_no_more_sequences(full: RunningServer, path: str, stream: bool) -> None:
@@ -86,7 +91,7 @@ def test_a_full_server_takes_no_more_sequences(full: RunningServer, path: str, s
     assert [answer.result().status_code for answer in answers] == [200] * 3
     full.until(full.idle)
     assert full.post(path, {**FULL, "n": 4}).status_code == 200
-    assert full.state.admission.counts() == {"sequences": 0, "prompt_tokens": 0}
+    full.until(lambda: nothing_is_counted(full))
     assert full.metrics.rejections == {"max_num_queued_reqs": 3, "max_num_queued_tokens": 0}
 
 
@@ -101,7 +106,7 @@ def test_prompts_that_are_to_be_computed_are_bounded_by_their_tokens(full: Runni
     assert full.post(TEXT, long).status_code == 200
     assert full.metrics.rejections["max_num_queued_tokens"] == 2
     answer.result()
-    assert full.state.admission.counts() == {"sequences": 0, "prompt_tokens": 0}
+    full.until(lambda: nothing_is_counted(full))
 
 
 def test_who_finds_nothing_is_let_in_however_large(full: RunningServer) -> None:
@@ -117,7 +122,7 @@ def test_nothing_stays_counted_whatever_the_end(full: RunningServer) -> None:
     full.until(lambda: full.metrics.success["abort"] == 1)
     for status, more in ((504, {"timeout": 0.01}), (400, {"prompt": [5] * 600}), (400, {"n": -1}), (400, {"timeout": 0})):
         assert full.post(TEXT, {**FULL, **more}).status_code == status
-    assert full.state.admission.counts() == {"sequences": 0, "prompt_tokens": 0}
+    full.until(lambda: nothing_is_counted(full))
 
 
 def test_a_response_in_the_background_is_counted_until_it_ends(full: RunningServer) -> None:
@@ -127,7 +132,7 @@ def test_a_response_in_the_background_is_counted_until_it_ends(full: RunningServ
     assert full.post("/v1/responses", body).status_code == 200
     assert full.state.admission.counts()["sequences"] == 1
     full.gate.open.set()
-    full.until(lambda: full.state.admission.counts() == {"sequences": 0, "prompt_tokens": 0})
+    full.until(lambda: nothing_is_counted(full))
 
 
 def test_refusals_are_a_metric(full: RunningServer) -> None:
@@ -167,7 +172,22 @@ def slow(intake: Intake) -> Iterator[RunningServer]:
         yield server
 
 
-def assert_too_late(error: dict[str, Any], seconds: str) -> None:
+@pytest.fixture
+def deadlines(slow: RunningServer, monkeypatch: pytest.MonkeyPatch) -> list[Callable[[], None]]:
+    """What is to happen when the time of a request is over that has a million seconds: called by the test."""
+    due: list[Callable[[], None]] = []
+    call_later = slow._loop.call_later
+
+    def note(delay: float, callback: Callable[..., None], *arguments: Any, **more: Any) -> asyncio.TimerHandle:
+        if delay > 900_000:
+            due.append(callback)
+        return call_later(delay, callback, *arguments, **more)
+
+    monkeypatch.setattr(slow._loop, "call_later", note)
+    return due
+
+
+def assert_too_late(error: dict[str, Any], seconds: str = "1e+06") -> None:
     assert (error["type"], error["code"], error["param"]) == ("TimeoutError", 504, "timeout")
     assert error["message"] == f"The request's time is over: its answer did not end within {seconds} s."
 
@@ -175,13 +195,17 @@ def assert_too_late(error: dict[str, Any], seconds: str) -> None:
 @pytest.mark.parametrize("path", [CHAT, TEXT])
 @pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.parametrize("phase", ["waiting", "prefill"])
-def test_an_answer_that_has_not_begun_in_time_is_an_error(slow: RunningServer, path: str, stream: bool, phase: str) -> None:
+def test_an_answer_that_has_not_begun_in_time_is_an_error(
+    slow: RunningServer, deadlines: list[Callable[[], None]], path: str, stream: bool, phase: str
+) -> None:
     slow.gate.open.clear()
     first = slow.submit(TEXT, {**FULL, "max_tokens": 400}) if phase == "waiting" else None
     slow.until(lambda: slow.metrics.received == (1 if first else 0))
-    response = slow.post(path, {**FULL, "stream": stream, "timeout": 0.05})
-    assert response.status_code == 504
-    assert_too_late(response.json()["error"], "0.05")
+    late = slow.submit(path, {**FULL, "stream": stream, "timeout": 1e6})
+    slow.until(lambda: slow.metrics.received == (2 if first else 1))
+    slow.call(deadlines[0])
+    assert late.result().status_code == 504
+    assert_too_late(late.result().json()["error"])
     assert slow.metrics.success["abort"] == 1
     steps = slow.runner.num_steps
     slow.gate.open.set()
@@ -192,12 +216,17 @@ def test_an_answer_that_has_not_begun_in_time_is_an_error(slow: RunningServer, p
     assert slow.integrity()["held"] == 0
 
 
-def test_a_stream_whose_time_is_over_ends_with_the_error(slow: RunningServer) -> None:
+@pytest.mark.parametrize("path", [CHAT, TEXT])
+def test_a_stream_whose_time_is_over_ends_with_the_error(
+    slow: RunningServer, deadlines: list[Callable[[], None]], path: str
+) -> None:
     slow.gate.after(5)
-    events = slow.events(TEXT, {**FULL, "max_tokens": 400, "timeout": 0.2})
-    assert 1 <= len(events) <= 6
-    assert all("choices" in event for event in events[:-1])
-    assert_too_late(events[-1]["error"], "0.2")
+    stream = slow.submit(path, {**FULL, "max_tokens": 400, "timeout": 1e6, "stream": True, "return_token_ids": True})
+    slow.until(lambda: slow.metrics.generation_tokens == 5)
+    slow.call(deadlines[0])
+    events = decode_events(stream.result().text)
+    assert sum(len(event["choices"][0].get("token_ids") or []) for event in events[:-1]) == 5
+    assert_too_late(events[-1]["error"])
     slow.gate.open.set()
     slow.until(slow.idle)
 

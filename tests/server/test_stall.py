@@ -57,7 +57,7 @@ def test_the_whole_server_tells_of_a_stuck_step(tmp_path: Path, smollm2: Path) -
     os.mkfifo(gate)
     script = tmp_path / "script.json"
     script.write_bytes(msgspec.json.encode(Script(stuck_at_step=(2, gate))))
-    with server_process("-m", "tests.server.launch", str(script), str(smollm2), "10", "0.2") as server:
+    with server_process("-m", "tests.server.launch", str(script), str(smollm2), "10", "1") as server:
         server.wait_for_log("  ready ")
         stream = server.stream(TEXT, {**BODY, "max_tokens": 5})
         wanted = ["No step has ended for", '"running": [{"request_id": "cmpl-', "/health is 503 until it moves"]
