@@ -62,8 +62,12 @@ class PlannedModel:
         """Flags, each with a value under which more requests of max_model_len would fit, and how many."""
         found = {}
         for name, value in self._candidates().items():
+            sizes, usable = self.memory.sizes, self.memory.usable
             try:
-                other = _divide(replace(self.config, **{name: value}), self.model, self.memory.sizes, self.memory.usable)
+                config = replace(self.config, **{name: value})
+                if name == "quantization":
+                    sizes = _sizes(config, self.checkpoint, self.model, self.ops)
+                other = _divide(config, self.model, sizes, usable)
             except ConfigError:
                 continue  # it does not go together with the other options
             count = other.requests_of(self.memory.limits.max_model_len)
@@ -78,11 +82,13 @@ class PlannedModel:
             return {"num_gpu_blocks_override": left // plan.sizes.block}
         if config.kv_cache_memory_bytes is not None:
             return {"kv_cache_memory_bytes": left}
-        return {
+        values = {
             "memory_utilization": 1.0,
             "max_num_batched_tokens": plan.limits.max_num_batched_tokens // 4,
             "max_num_seqs": 2 * plan.limits.max_num_seqs,
+            "quantization": "int8",
         }
+        return {name: value for name, value in values.items() if name != "quantization" or config.quantization is None}
 
     def _requests(self) -> list[str]:
         longest = self.memory.limits.max_model_len
@@ -95,13 +101,18 @@ def plan_model(config: EngineConfig, path: Path, usable: int | None = None) -> P
     ConfigError name what is wrong with the model's files, or what does not fit and what would."""
     checkpoint = open_checkpoint(path)
     model = read_model_config(checkpoint)
-    dtype = weights_dtype(config.dtype, model.dtype)
-    quantization = weights_quantization(config)
     ops = select_ops(config)
-    weights = weights_bytes(model, checkpoint, dtype, ops, quantization)
-    sizes = Sizes(weights, block_bytes(model, config.block_size, dtype, ops), 0)
+    sizes = _sizes(config, checkpoint, model, ops)
     memory = _divide(config, model, sizes, usable_memory() if usable is None else usable)
-    return PlannedModel(config, checkpoint, model, dtype, quantization, ops, memory)
+    dtype = weights_dtype(config.dtype, model.dtype)
+    return PlannedModel(config, checkpoint, model, dtype, weights_quantization(config), ops, memory)
+
+
+def _sizes(config: EngineConfig, checkpoint: Checkpoint, model: ModelConfig, ops: Ops) -> Sizes:
+    """All but the activations, which depend on the limits."""
+    dtype = weights_dtype(config.dtype, model.dtype)
+    weights = weights_bytes(model, checkpoint, dtype, ops, weights_quantization(config))
+    return Sizes(weights, block_bytes(model, config.block_size, dtype, ops), 0)
 
 
 def _divide(config: EngineConfig, model: ModelConfig, sizes: Sizes, usable: int) -> MemoryPlan:

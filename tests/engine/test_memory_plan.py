@@ -70,12 +70,14 @@ def measure(options: dict[str, Any], *steps: tuple[str, list[int], dict[str, Any
     return report
 
 
-@pytest.mark.parametrize(("dtype", "length"), [("bfloat16", 1024), ("float32", 512)])
-def test_a_full_cache_takes_what_was_planned(smollm2: Path, dtype: str, length: int) -> None:
+@pytest.mark.parametrize(
+    ("dtype", "quantization", "length"), [("bfloat16", None, 1024), ("float32", None, 512), ("bfloat16", "int4", 512)]
+)
+def test_a_full_cache_takes_what_was_planned(smollm2: Path, dtype: str, quantization: str | None, length: int) -> None:
     """Weights and cache with the little that allocators, scratch memory and the header of the file take; a step of as many
     tokens as may be, with logprobs of each, stays below the activations planned, and not far below."""
-    options = {"model": str(smollm2), "dtype": dtype, "backend": "cpu", "max_num_batched_tokens": length}
-    options |= {"max_model_len": length, "num_gpu_blocks_override": length // 8}
+    options = {"model": str(smollm2), "dtype": dtype, "quantization": quantization, "backend": "cpu"}
+    options |= {"max_num_batched_tokens": length, "max_model_len": length, "num_gpu_blocks_override": length // 8}
     plan = plan_model(EngineConfig(**options), smollm2).memory
     fill = ("fill", [length - 1, length - 1], {})
     seen = measure(options, ("score", [length - 1], {"prompt_logprobs": 3}), fill)

@@ -52,11 +52,11 @@ def test_sizes(plan: Plan, size: str, shown: str) -> None:
 
 
 def test_what_is_said_to_fit_more_does(plan: Plan) -> None:
-    arguments = ["--memory", "2GiB", "--max-num-batched-tokens", "8192"]
+    arguments = ["--memory", "2GiB", "--dtype", "bfloat16", "--max-model-len", "1024", "--max-num-batched-tokens", "8192"]
     _, rows, _ = plan(*arguments)
     before = _requests(rows)
-    advice = re.findall(r"(--[a-z-]+) ([\d.]+) \(([\d.,]+)\)", rows["more would fit with"])
-    assert {flag for flag, _, _ in advice} == {"--memory-utilization", "--max-num-batched-tokens"}
+    advice = re.findall(r"(--[a-z-]+) ([a-z\d.]+) \(([\d.,]+)\)", rows["more would fit with"])
+    assert {flag for flag, _, _ in advice} == {"--memory-utilization", "--max-num-batched-tokens", "--quantization"}
     for flag, value, count in advice:
         _, other, _ = plan(*arguments, flag, value)
         assert _requests(other) == float(count) >= before + 0.1
