@@ -20,7 +20,7 @@ import msgspec
 from octavo.cache.plan import resolve_limits
 from octavo.config import EngineConfig
 from octavo.engine import request_checks as checks
-from octavo.engine.request import Grammar, Request
+from octavo.engine.request import Grammar, Request, Thinking
 from octavo.engine.truncation import Truncation
 from octavo.errors import ConfigError, LoadError, ValidationError
 from octavo.grammar.compiler import GrammarCompiler
@@ -107,6 +107,7 @@ class Intake:
         cache_salt: str | None = None,
         priority: int = 0,
         grammar_after: str = "",
+        reasoning_marks: tuple[str, str] | None = None,
         truncation: Truncation | None = None,
         clamp: bool = True,
         offline: bool = False,
@@ -116,7 +117,9 @@ class Intake:
         `max_tokens` is clamped to what fits, unless `clamp` is off: then one that does not fit is refused. Where it is None
         it becomes the model's own default, else what fits. `grammar_after` is the text (of the end of a reasoning block)
         behind which `params.structured_outputs` begins to hold; compiling that may take a while where `grammars` does not
-        know it yet. `truncation` cuts a long prompt. `offline` chooses the texts of vLLM's `LLM` for one that is too long.
+        know it yet. `reasoning_marks` are what opens and closes the block that `params.thinking_token_budget` bounds; the
+        first is "" where the prompt has opened it, both where it has closed it. `truncation` cuts a long prompt. `offline`
+        chooses the texts of vLLM's `LLM` for one that is too long.
         """
         vocab_size = self.model_config.vocab_size
         checks.check_cache_salt(cache_salt)
@@ -153,6 +156,7 @@ class Intake:
             vocab_size=self.tokenizer.vocab_size if self.tokenizer else None,
             priority=priority,
             grammar=grammar,
+            thinking=self._thinking(params.thinking_token_budget, reasoning_marks),
             bad_words_token_ids=self._bad_words(params.bad_words),
         )
 
@@ -182,6 +186,21 @@ class Intake:
             return None
         checks.check_can_be_structured(self.tokenizer, self.eos_token_ids)
         return Grammar(self.grammars.compile(params.structured_outputs), after)
+
+    def _thinking(self, budget: int | None, marks: tuple[str, str] | None) -> Thinking | None:
+        if budget is None or (marks is not None and not marks[1]):
+            return None
+        name = "thinking_token_budget"
+        if marks is None or self.tokenizer is None:
+            text = f"{name} is for chats whose reasoning is told from content: start the server with --reasoning-parser"
+            raise ValidationError(text, parameter=name)
+        opening, closing = (self.tokenizer.encode(mark, False) for mark in marks)
+        for mark, ids in zip(marks, (opening, closing), strict=True):
+            if mark and ids[0] not in self.tokenizer.added_ids:
+                raise ValidationError(
+                    f"{name} cannot be kept by this model: {mark!r} is no token of its own", parameter=name
+                )
+        return Thinking(budget, opening[0] if opening else None, closing)
 
     def _special_tokens(self) -> list[str]:
         tokenizer = self.tokenizer

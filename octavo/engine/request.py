@@ -14,6 +14,15 @@ class Grammar(msgspec.Struct, frozen=True, array_like=True):
     after: str = ""  # the text is free up to where this stands for the first time (the end of a reasoning block)
 
 
+class Thinking(msgspec.Struct, frozen=True, array_like=True):
+    """How many tokens of reasoning an answer may have, and the marks of the block. Without `opening_id` the answer starts
+    inside of it."""
+
+    budget: int
+    opening_id: int | None
+    closing_ids: list[int]  # what closes the block; the first of them does not stand inside of one
+
+
 class Request(msgspec.Struct, frozen=True):
     """One validated request: nothing in it can fail for a reason that the client could have been told.
 
@@ -30,6 +39,7 @@ class Request(msgspec.Struct, frozen=True):
     cache_salt: str | None = None  # the prefix cache is shared only among requests with the same one
     priority: int = 0  # the lower is served first, under the scheduling policy "priority"
     grammar: Grammar | None = None
+    thinking: Thinking | None = None
     bad_words_token_ids: list[list[int]] = []  # tokens of params.bad_words; the last of each is not drawn behind the others
 
 

@@ -128,6 +128,11 @@ class OutputFormats:
         reasoning = self._started(prompt, continued)
         return "" if reasoning is None else reasoning.end_mark
 
+    def reasoning_marks(self, prompt: str, continued: str | None = None) -> tuple[str, str] | None:
+        """What opens and closes the answer's reasoning (`ReasoningParser.marks`); None where it is not looked for."""
+        reasoning = self._started(prompt, continued)
+        return None if reasoning is None else reasoning.marks
+
     def _started(self, prompt: str, continued: str | None) -> ReasoningParser | None:
         if self.reasoning is None:
             return None

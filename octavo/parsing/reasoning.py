@@ -41,6 +41,12 @@ class ReasoningParser:
         starts with none."""
         raise NotImplementedError
 
+    @property
+    def marks(self) -> tuple[str, str]:
+        """Right after `start`: what opens the reasoning that may come, and what closes it. The first is "" where it is open,
+        both where none will come."""
+        raise NotImplementedError
+
     def push(self, text: str) -> list[Piece]:
         """More text has come."""
         self.scanner.feed(text)
@@ -99,6 +105,12 @@ class TagReasoning(ReasoningParser):
         """See `ReasoningParser`."""
         would_start = self._reading is None and self._starts is None and self.starts_inside
         return self.closing[0] if self.is_reasoning or would_start else ""
+
+    @property
+    def marks(self) -> tuple[str, str]:
+        """See `ReasoningParser`."""
+        may_start = self._reading is None and self._starts is None
+        return ("", self.end_mark) if self.end_mark or not may_start else (self.opening[0], self.closing[0])
 
     def run(self) -> Reading[None]:
         """See `ReasoningParser`."""
@@ -167,6 +179,12 @@ class HarmonyReasoning(ReasoningParser):
     def end_mark(self) -> str:
         """See `ReasoningParser`. An answer always starts with a channel."""
         return "" if self._reading is not None and not self.is_reasoning else f"{CHANNEL}final{MESSAGE}"
+
+    @property
+    def marks(self) -> tuple[str, str]:
+        """See `ReasoningParser`. The message ends, and that of the final channel begins."""
+        closing = f"{ENDS[1]}{START}assistant{CHANNEL}final{MESSAGE}"
+        return ("", closing if self.is_reasoning else "") if self._reading is not None else (CHANNEL, closing)
 
     def run(self) -> Reading[None]:
         """See `ReasoningParser`."""

@@ -37,12 +37,19 @@ def edited(row: NDArray[np.float32], state: SamplingState) -> NDArray[np.float32
 def is_restricted(state: SamplingState) -> bool:
     """Whether some tokens are out of the question."""
     has_mask = state.matcher is not None and state.matcher.mask is not None
-    return has_mask or state.must_go_on or state.allowed_ids is not None or bool(state.bad_words)
+    return (
+        has_mask or state.forced_id is not None or state.must_go_on or state.allowed_ids is not None or bool(state.bad_words)
+    )
 
 
 def _restrict(row: NDArray[np.float32], state: SamplingState) -> None:
     """Put minus infinity in the place of tokens that cannot be drawn. Where the text must end, since the grammar lets
     nothing follow, min_tokens does not keep it from ending."""
+    if state.forced_id is not None:
+        forced = row[state.forced_id]
+        row[:] = -np.inf
+        row[state.forced_id] = forced
+        return
     if state.matcher is not None and state.matcher.mask is not None:
         row[forbidden(state.matcher.mask, row.size)] = -np.inf
     if state.allowed_ids is not None:

@@ -103,6 +103,7 @@ class SamplingParams(msgspec.Struct, omit_defaults=True):
     structured_outputs: StructuredOutputsParams | None = None
     logit_bias: dict[int, float] | None = None
     allowed_token_ids: list[int] | None = None  # no other is drawn
+    thinking_token_budget: int | None = None  # tokens of reasoning, behind which its end is forced
     bad_words: list[str] | None = None  # not drawn as their usual tokens; a list once constructed
 
     def __post_init__(self) -> None:

@@ -5,7 +5,8 @@ The order of the steps, which is vLLM's:
 0. logprobs, where asked for, are the log-softmax of the logits as the model gave them: no step below changes them
    (--logprobs-mode: or of the logits behind step 7; or these logits themselves)
 1. bans: what the grammar does not let follow; tokens that are not among allowed_token_ids; those that would complete
-   one of bad_words; before min_tokens, EOS and stop_token_ids (under ignore_eos too) unless nothing else may follow
+   one of bad_words; before min_tokens, EOS and stop_token_ids (under ignore_eos too) unless nothing else may follow; where
+   thinking_token_budget is used up, all but the tokens that close the block
 2. logit_bias is added
 3. penalties: repetition (prompt and output), frequency, presence (output)
 4. temperature divides; below 0.01 the most likely token is taken and nothing more is done

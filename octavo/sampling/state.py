@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from octavo.engine.request import Request
+from octavo.sampling.thinking import ThinkingBudget
 
 if TYPE_CHECKING:
     from octavo.grammar.matchers import Matcher
@@ -73,6 +74,7 @@ class SamplingState:
         "params",
         "prompt_token_ids",
         "stop_token_ids",
+        "thinking",
         "vocab_size",
     )
 
@@ -97,11 +99,14 @@ class SamplingState:
         self.allowed_ids = None if params.allowed_token_ids is None else _inside(params.allowed_token_ids, vocab_size)
         self.bad_words = request.bad_words_token_ids
         self.matcher = matcher
+        self.thinking = None if request.thinking is None else ThinkingBudget(request.thinking, output_token_ids)
         self._counts: TokenCounts | None = None
 
     def append(self, token_id: int) -> None:
         """Take over the token that the sequence goes on with."""
         self.output_token_ids.append(token_id)
+        if self.thinking is not None:
+            self.thinking.append(token_id)
         if self._counts is not None:
             self._counts.add(token_id)
 
@@ -109,6 +114,11 @@ class SamplingState:
     def position(self) -> int:
         """Of the token to draw next, in the output."""
         return len(self.output_token_ids)
+
+    @property
+    def forced_id(self) -> int | None:
+        """The only token that may come next, if there is just one: the budget of thinking is used up."""
+        return None if self.thinking is None else self.thinking.forced_id
 
     @property
     def must_go_on(self) -> bool:

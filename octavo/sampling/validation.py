@@ -37,6 +37,7 @@ _WITH_PARAMETER = {
     "logit_bias",
     "allowed_token_ids",
     "bad_words",
+    "thinking_token_budget",
 }
 _FLAGS = ("ignore_eos", "detokenize", "skip_special_tokens", "spaces_between_special_tokens", "include_stop_str_in_output")
 _DECIMAL = re.compile(r"-?[0-9]{1,18}", re.ASCII)
@@ -113,6 +114,9 @@ def _validate_lengths(params: SamplingParams) -> None:
         _require(params.max_tokens >= 1, "max_tokens", "must be at least 1", params.max_tokens)
     params.min_tokens = _integer("min_tokens", params.min_tokens)
     _require(params.min_tokens >= 0, "min_tokens", "must be greater than or equal to 0", params.min_tokens)
+    if params.thinking_token_budget is not None:
+        params.thinking_token_budget = budget = _integer("thinking_token_budget", params.thinking_token_budget)
+        _require(budget >= 0, "thinking_token_budget", "must be non-negative", budget)
     if params.max_tokens is not None:
         rule = f"must be less than or equal to max_tokens={params.max_tokens}"
         _require(params.min_tokens <= params.max_tokens, "min_tokens", rule, params.min_tokens)

@@ -10,7 +10,7 @@ import pytest
 from octavo.config import EngineConfig
 from octavo.engine.build import build_engine
 from octavo.engine.engine import Engine
-from octavo.engine.request import EngineStatus, Request, RequestDelta
+from octavo.engine.request import EngineStatus, Request, RequestDelta, Thinking
 from octavo.errors import ConfigError
 from octavo.sampling.params import SamplingParams
 
@@ -105,3 +105,17 @@ def test_what_cannot_work_is_refused_before_weights_are_read(smollm2: Path) -> N
     with pytest.raises(ConfigError, match=r"max seq len \(8192\) is larger .* stored in KV cache \(320\)"):
         build_engine(EngineConfig(model=str(smollm2), num_gpu_blocks_override=20), statuses.append)
     assert {status.phase for status in statuses} == {"starting", "planning"}
+
+
+def test_thinking_ends_behind_its_budget(smollm2: Path) -> None:
+    engine, _ = build(config(smollm2, backend="cpu"))
+    (prompt, *_) = prompts()
+    bounds = {"free": None, "bound": Thinking(5, None, [1000, 2000]), "closed": Thinking(0, None, [1000])}
+    for name, thinking in bounds.items():
+        params = SamplingParams(temperature=0.0, max_tokens=9, ignore_eos=True)
+        engine.add(Request(name, prompt, params, arrival_time=0.0, thinking=thinking))
+    ids = {name: [token for token, _ in answer(deltas)] for name, deltas in run(engine).items()}
+    engine.close()
+    assert ids["bound"][:7] == [*ids["free"][:5], 1000, 2000]
+    assert ids["closed"][0] == 1000
+    assert len(ids["bound"]) == len(ids["closed"]) == 9

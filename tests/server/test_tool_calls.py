@@ -221,6 +221,23 @@ def test_stop_strings_do_not_hide_the_marks(intake: Intake) -> None:  # C71
             assert (got.reasoning, got.content) == expected
 
 
+def test_a_budget_of_thinking(tool_server: RunningServer, server: RunningServer) -> None:
+    """This vocabulary has no token for the marks, so that a budget is kept only where there is nothing to keep."""
+    for kwargs, status in [({"enable_thinking": False}, 200), ({"enable_thinking": True}, 400), ({}, 400)]:
+        body = {"messages": ASK, "thinking_token_budget": 4, "chat_template_kwargs": kwargs, "max_tokens": 2}
+        response = tool_server.post(CHAT, body)
+        assert response.status_code == status
+        assert status == 200 or "think>' is no token of its own" in response.json()["error"]["message"]
+    for path, more in [(CHAT, {"messages": ASK}), ("/v1/completions", {"prompt": "x"})]:
+        error = server.post(path, {**more, "thinking_token_budget": 4}).json()["error"]
+        assert (error["code"], error["param"]) == (400, "thinking_token_budget")
+
+
+def test_a_forced_call_goes_with_no_beams(tool_server: RunningServer) -> None:
+    body = {"messages": ASK, "tools": TOOLS, "tool_choice": "required", "use_beam_search": True, "n": 2}
+    assert tool_server.post(CHAT, body).json()["error"]["param"] == "tool_choice"
+
+
 def test_reasoning_may_be_left_out(tool_server: RunningServer) -> None:
     body = {"messages": ASK, "include_reasoning": False}
     text = f"<think>{THOUGHT}</think>It rains."

@@ -12,7 +12,7 @@ import pytest
 
 from octavo.config import EngineConfig
 from octavo.engine.intake import Intake, open_intake
-from octavo.engine.request import Request
+from octavo.engine.request import Request, Thinking
 from octavo.errors import ConfigError, LoadError, ValidationError
 from octavo.models.config import ModelConfig
 from octavo.sampling.params import SamplingParams
@@ -387,3 +387,25 @@ def test_a_tokenizer_that_generates_no_text_stops_the_start(tmp_path: Path) -> N
     backend.save(str(model / "tokenizer.json"))
     with pytest.raises(LoadError, match="WordPiece"):
         open_intake(EngineConfig(), model)
+
+
+# -- reasoning
+
+
+def thinking(marks: tuple[str, str] | None, budget: int | None = 5, intake: Intake = INTAKE) -> Thinking | None:
+    return intake.request("r", "the harbour", SamplingParams(thinking_token_budget=budget), reasoning_marks=marks).thinking
+
+
+def test_a_budget_of_thinking_goes_along_with_its_marks() -> None:
+    opening, closing = (small.byte_level().encode(mark)[0] for mark in ("<think>", "</think>"))
+    assert thinking(("<think>", "</think>")) == Thinking(5, opening, [closing])
+    assert thinking(("", "</think>")) == Thinking(5, None, [closing])
+    assert thinking(("", "")) is None
+    assert thinking(None, None) is None
+
+
+def test_a_budget_that_cannot_be_kept_is_refused() -> None:
+    with pytest.raises(ValidationError, match="--reasoning-parser"):
+        thinking(None)
+    with pytest.raises(ValidationError, match=r"\[/THINK\]' is no token of its own"):
+        thinking(("", "[/THINK]"))

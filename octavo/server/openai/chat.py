@@ -67,6 +67,9 @@ async def start_chat(
         logprobs=(body.top_logprobs or 0) if body.logprobs else None,
     )
     params.structured_outputs = tools.constrained(params.structured_outputs, formats)
+    if body.use_beam_search and params.structured_outputs is not None:
+        text = "A `tool_choice` that forces a call, and `strict` functions, cannot be used with `use_beam_search`."
+        raise ValidationError(text, parameter="tool_choice")
     visit = server.let_in(exchange, params.n, body.timeout)
     await server.grammars.compile(model.intake, params)
     shows_tools = tools.mode != "none" or not server.config.exclude_tools_when_tool_choice_none
@@ -86,6 +89,7 @@ async def start_chat(
             truncation=truncation,
             clamp=False,
             grammar_after=formats.grammar_after(text, continued),
+            reasoning_marks=formats.reasoning_marks(text, continued),
         ),
     )
     schema.tell_truncation(exchange, [truncation])

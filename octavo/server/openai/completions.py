@@ -169,7 +169,7 @@ def _check(body: CompletionRequest, model: Model, num_prompts: int) -> SamplingP
     """The sampling parameters, after everything that the body alone can get wrong."""
     if body.suffix is not None:
         raise ValidationError("suffix is not currently supported", parameter="suffix")
-    schema.check_supported(body, {"prompt_embeds": (None,)})
+    schema.check_supported(body, {"prompt_embeds": (None,), "thinking_token_budget": (None,)})
     schema.check_stream(body)
     schema.check_beam_search(body, body.n)
     if body.logprobs is not None and body.logprobs < 0:

@@ -95,7 +95,7 @@ class GenerationFields(msgspec.Struct, kw_only=True):
     return_weight_versions: bool = False
     return_token_offsets: bool | None = False
     routed_experts_prompt_start: int = 0
-    thinking_token_budget: Any = None
+    thinking_token_budget: int | None = None
     cache_salt: str | None = None
     kv_transfer_params: Any = None
     ec_transfer_params: Any = None
@@ -121,7 +121,6 @@ UNSUPPORTED: Mapping[str, tuple[Any, ...]] = {
     "return_weight_versions": (False,),
     "return_token_offsets": (None, False),
     "routed_experts_prompt_start": (0,),
-    "thinking_token_budget": (None,),
     "kv_transfer_params": (None, {}),
     "ec_transfer_params": (None, {}),
     "vllm_xargs": (None, {}),
@@ -137,6 +136,7 @@ _NOT_WITH_BEAMS: Mapping[str, tuple[Any, ...]] = {
     "response_format": (None, ResponseFormat("text")),
     "allowed_token_ids": (None,),
     "bad_words": (None, []),
+    "thinking_token_budget": (None,),
     "logit_bias": (None, {}),
     "min_tokens": (0,),
     "presence_penalty": (None, 0.0),
