@@ -29,10 +29,10 @@ struct Product {
   void multiply(const LinearTask& task, int threads) const {
     const int64_t blocks_per_item = std::max<int64_t>(1, kRowsPerItem / kernels.max_rows);
     const int64_t row_items = ceil_div(task.blocks, blocks_per_item);
-    const int64_t panels_per_item =
-        row_items > 1 ? 1
-                      : std::max<int64_t>(
-                            1, std::min(weight.view.panels / (kItemsPerThread * threads), kItemBytes / weight.view.panel_bytes));
+    const int64_t panels_per_item = row_items > 1
+                                        ? 1
+                                        : std::max<int64_t>(1, std::min(weight.view.panels / (kItemsPerThread * threads),
+                                                                        kItemBytes / weight.view.panel_bytes));
     const int64_t panel_items = ceil_div(weight.view.panels, panels_per_item);
     pool::parallel(threads, panel_items * row_items, [&](int64_t item, int) {
       const int64_t panel = item / row_items * panels_per_item;

@@ -46,11 +46,12 @@ void pack(octavo_context& context, octavo_weight& weight, const char* rows, int3
   const int64_t row_bytes = view.in * element_bytes(dtype);
   std::vector<int64_t> starts;
   for (int64_t row = first; row < first + count; row += place_of(view, row).run) starts.push_back(row);
-  pool::parallel(threads_for(context, count * row_bytes, 64 * 1024), static_cast<int64_t>(starts.size()), [&](int64_t item, int) {
-    const Place place = place_of(view, starts[item]);
-    linear.pack_weight(view, rows + (starts[item] - first) * row_bytes, dtype, place.panel, place.lane,
-                       std::min(place.run, first + count - starts[item]));
-  });
+  pool::parallel(threads_for(context, count * row_bytes, 64 * 1024), static_cast<int64_t>(starts.size()),
+                 [&](int64_t item, int) {
+                   const Place place = place_of(view, starts[item]);
+                   linear.pack_weight(view, rows + (starts[item] - first) * row_bytes, dtype, place.panel, place.lane,
+                                      std::min(place.run, first + count - starts[item]));
+                 });
 }
 
 constexpr int64_t kMaxQuantizedInputs = 131072;   // so that sums of products fit into 32 bits
@@ -126,7 +127,8 @@ int octavo_weight_pack(octavo_context* context, octavo_weight* weight, const voi
   if (dtype < 0 || dtype >= kDTypes || (view.format < kDTypes && dtype != view.format))
     return fail(OCTAVO_INVALID, "rows of dtype %d in a weight of format %d", dtype, view.format);
   if (first < 0 || count < 0 || first + count > view.out)
-    return fail(OCTAVO_OUT_OF_RANGE, "rows %lld + %lld of a weight with %lld", number(first), number(count), number(view.out));
+    return fail(OCTAVO_OUT_OF_RANGE, "rows %lld + %lld of a weight with %lld", number(first), number(count),
+                number(view.out));
   return guarded([&] {
     if (count > 0) pack(*context, *weight, static_cast<const char*>(rows), dtype, first, count);
     return static_cast<int>(OCTAVO_OK);

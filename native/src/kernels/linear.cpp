@@ -40,8 +40,8 @@ INLINE void half(const LinearTask& task, int64_t panel, int64_t lane, int64_t ro
   const Weight& weight = *task.weight;
   const char* w = weight.panel(panel) + lane / kPanel * weight.steps * kStepBytes<Format>;
   tile<Format, kRows>(reinterpret_cast<const typename Format::Scalar*>(task.packed + row * weight.row_bytes),
-                      reinterpret_cast<const typename Format::Element*>(w), weight.steps, w + prefetch_from,
-                      prefetch_stride, sum);
+                      reinterpret_cast<const typename Format::Element*>(w), weight.steps, w + prefetch_from, prefetch_stride,
+                      sum);
 }
 
 template <class Format, int kRows>
@@ -163,18 +163,17 @@ constexpr LinearKernels kernels_of{
     kLinearRows, lay_out<Format>, pack_weight<Format>, unpack_weight<Format>, pack_rows<Format>, multiply<Format>,
 };
 
+#if defined(OCTAVO_TILES)
+constexpr const LinearKernels* kBFloat16Kernels = &tile_bf16_kernels;
+#else
+constexpr const LinearKernels* kBFloat16Kernels = &kernels_of<BFloat16>;
+#endif
+
 }  // namespace
 
-#if defined(OCTAVO_TILES)
 extern const LinearKernels* const linear_kernels[kFormats] = {
-    &kernels_of<Float32>, &tile_kernels[0], &kernels_of<Float16>, &tile_kernels[1],
-    &tile_kernels[2],     &tile_kernels[3], &tile_kernels[4],
-};
-#else
-extern const LinearKernels* const linear_kernels[kFormats] = {
-    &kernels_of<Float32>,  &kernels_of<BFloat16>, &kernels_of<Float16>,  &quantized_kernels[0],
+    &kernels_of<Float32>,  kBFloat16Kernels,      &kernels_of<Float16>,  &quantized_kernels[0],
     &quantized_kernels[1], &quantized_kernels[2], &quantized_kernels[3],
 };
-#endif
 
 }  // namespace octavo::OCTAVO_ISA

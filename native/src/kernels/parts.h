@@ -7,9 +7,7 @@ namespace octavo::OCTAVO_ISA {
 
 extern const LinearKernels* const linear_kernels[kFormats];
 extern const LinearKernels quantized_kernels[kFormats - kDTypes];
-// Of instruction sets with tile registers: bfloat16's and the quantized ones.
-constexpr int kTileKernels = 1 + kFormats - kDTypes;
-extern const LinearKernels tile_kernels[kTileKernels];
+extern const LinearKernels tile_bf16_kernels;  // of instruction sets with tile registers
 extern const AttentionKernels attention_kernels[kDTypes];
 extern const CacheWrite cache_writes[kDTypes];
 

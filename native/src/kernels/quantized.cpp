@@ -1,10 +1,11 @@
 // Products with quantized weights, as integers.
+#include "quantized.h"
+
 #include <cstring>
 #include <utility>
 
 #include "epilogue.h"
 #include "parts.h"
-#include "quantized.h"
 
 namespace octavo::OCTAVO_ISA {
 namespace {
@@ -66,9 +67,8 @@ void block(const LinearTask& task, int64_t panel, int64_t row, bool streams) {
     const float* row_sums = reinterpret_cast<const float*>(head.numbers);
     Ints sum[kUnits][2];
     sum_group<Stored, kUnits>(w + Stored::group_bytes, steps, head.numbers, x, prefetch_from, prefetch_stride, sum);
-    UNROLL for (int half = 0; half < 2; ++half) UNROLL for (int r = 0; r < kRows; ++r)
-        total[r][half] = Stored::add_group(w, half, head.scales[r], row_sums[r],
-                                           row_products<kPlanes, kRows>(sum, r, half), total[r][half]);
+    UNROLL for (int half = 0; half < 2; ++half) UNROLL for (int r = 0; r < kRows; ++r) total[r][half] =
+        Stored::add_group(w, half, head.scales[r], row_sums[r], row_products<kPlanes, kRows>(sum, r, half), total[r][half]);
     w += group_bytes<Stored>(weight);
     a = head.activations + steps * kUnits * kStepInputs;
   }
@@ -92,8 +92,8 @@ void multiply_quantized(const LinearTask& task, int64_t first_panel, int64_t las
     for (int64_t b = first_block; b < last_block; ++b) {
       const int64_t row = task.first_row(b);
       const int64_t rows = task.first_row(b + 1) - row;
-      select_block<Stored, kPlanes>(rows, std::make_integer_sequence<int, kMaxRows<Stored, kPlanes>>{})(
-          task, panel, row, b == first_block);
+      select_block<Stored, kPlanes>(rows, std::make_integer_sequence<int, kMaxRows<Stored, kPlanes>>{})(task, panel, row,
+                                                                                                        b == first_block);
     }
   }
 }

@@ -1,14 +1,14 @@
 // The layout of quantized weights and of the activations that meet them, and how activations are rounded.
 //
-// Everything is a product of unsigned bytes by signed ones, summed exactly. Weights: int8 is stored as q + 128, with one scale
-// for each output; int4 as q in [0, 15], w = scale q + least, with both for each output and group of inputs. Activations are
-// rounded within each group to 8 bits, or to 16 that are stored as two signed bytes 256 h + l: `planes`. The groups of int8 are
-// those of its activations alone: 64 inputs in 8 bits, all of them in 16.
+// Everything is a product of unsigned bytes by signed ones, summed exactly. Weights: int8 is stored as q + 128, with one
+// scale for each output; int4 as q in [0, 15], w = scale q + least, with both for each output and group of inputs.
+// Activations are rounded within each group to 8 bits, or to 16 that are stored as two signed bytes 256 h + l: `planes`. The
+// groups of int8 are those of its activations alone: 64 inputs in 8 bits, all of them in 16.
 //
-// A panel holds 32 outputs: in int8 their scales and then steps, each of four neighbouring inputs of every output; in int4 for
-// each group the scales, the least values and the group's steps, whose bytes hold output i in the low half and i + 16 in the
-// high one. A packed row block holds for each group: a scale for each row; a number for each row and plane (see Bytes and
-// Nibbles); and the activations.
+// A panel holds 32 outputs: in int8 their scales and then steps, each of four neighbouring inputs of every output; in int4
+// for each group the scales, the least values and the group's steps, whose bytes hold output i in the low half and i + 16 in
+// the high one. A packed row block holds for each group: a scale for each row; a number for each row and plane (see Bytes
+// and Nibbles); and the activations.
 #pragma once
 
 #include <cstring>

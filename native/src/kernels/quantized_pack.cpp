@@ -69,8 +69,7 @@ INLINE void store_inputs(Bytes, char* step, int64_t lane, const uint8_t* inputs)
 INLINE void store_inputs(Nibbles, char* step, int64_t lane, const uint8_t* inputs) {
   uint8_t* bytes = reinterpret_cast<uint8_t*>(step) + lane % kLanes * kStepInputs;
   const int shift = lane < kLanes ? 0 : 4;
-  for (int64_t i = 0; i < kStepInputs; ++i)
-    bytes[i] = static_cast<uint8_t>((bytes[i] & 0xf0 >> shift) | inputs[i] << shift);
+  for (int64_t i = 0; i < kStepInputs; ++i) bytes[i] = static_cast<uint8_t>((bytes[i] & 0xf0 >> shift) | inputs[i] << shift);
 }
 INLINE int load_input(Bytes, const char* step, int64_t lane, int64_t input) {
   return static_cast<uint8_t>(step[lane * kStepInputs + input]);

@@ -96,6 +96,6 @@ INLINE FourRegister register_four(uint32_t bytes) {
 INLINE IntRegister register_dot(IntRegister sum, IntRegister unsigned_bytes, FourRegister signed_bytes) {
   const __m256i even = _mm256_and_si256(unsigned_bytes, _mm256_set1_epi16(0xff));
   const __m256i odd = _mm256_srli_epi16(unsigned_bytes, 8);
-  return _mm256_add_epi32(sum, _mm256_add_epi32(_mm256_madd_epi16(even, signed_bytes.even),
-                                                _mm256_madd_epi16(odd, signed_bytes.odd)));
+  return _mm256_add_epi32(
+      sum, _mm256_add_epi32(_mm256_madd_epi16(even, signed_bytes.even), _mm256_madd_epi16(odd, signed_bytes.odd)));
 }

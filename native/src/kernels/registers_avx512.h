@@ -102,7 +102,7 @@ INLINE FourRegister register_four(uint32_t bytes) {
 INLINE IntRegister register_dot(IntRegister sum, IntRegister unsigned_bytes, FourRegister signed_bytes) {
   const __m512i even = _mm512_and_si512(unsigned_bytes, _mm512_set1_epi16(0xff));
   const __m512i odd = _mm512_srli_epi16(unsigned_bytes, 8);
-  return _mm512_add_epi32(sum, _mm512_add_epi32(_mm512_madd_epi16(even, signed_bytes.even),
-                                                _mm512_madd_epi16(odd, signed_bytes.odd)));
+  return _mm512_add_epi32(
+      sum, _mm512_add_epi32(_mm512_madd_epi16(even, signed_bytes.even), _mm512_madd_epi16(odd, signed_bytes.odd)));
 }
 #endif

@@ -107,7 +107,9 @@ INLINE IntRegister register_int_load(const void* p) {
   return a;
 }
 // Sums wrap round, as they do in the other instruction sets.
-INLINE IntRegister register_int_add(IntRegister a, IntRegister b) { return (IntRegister)((RegisterBits)a + (RegisterBits)b); }
+INLINE IntRegister register_int_add(IntRegister a, IntRegister b) {
+  return (IntRegister)((RegisterBits)a + (RegisterBits)b);
+}
 INLINE Register register_to_float(IntRegister a) { return __builtin_convertvector(a, Register); }
 template <int kBits>
 INLINE IntRegister register_shift_left(IntRegister a) {

@@ -140,8 +140,8 @@ struct BlockSize {
 struct Kernels {
   const char* name;
   const LinearKernels* const* linear;  // [kFormats]
-  const AttentionKernels* attention;  // [kDTypes]
-  const CacheWrite* cache_writes;     // [kDTypes]
+  const AttentionKernels* attention;   // [kDTypes]
+  const CacheWrite* cache_writes;      // [kDTypes]
   void (*rms_norm)(const float* x, const float* weight, int64_t rows, int64_t width, float epsilon, float* y);
   void (*silu_and_multiply)(const float* x, int64_t rows, int64_t width, float* y);
   void (*rotate)(float* row, int64_t heads, int64_t head_size, const float* cos_sin, int64_t rotary);

@@ -1,5 +1,5 @@
-// Eight registers of up to 16 rows of 64 bytes, and the dot products of one with another (Intel SDM volume 1, chapter 18), in
-// two forms with one interface: the processor's own (AMX), and plain C++ that computes the same bit for bit, on which the
+// Eight registers of up to 16 rows of 64 bytes, and the dot products of one with another (Intel SDM volume 1, chapter 18),
+// in two forms with one interface: the processor's own (AMX), and plain C++ that computes the same bit for bit, on which the
 // kernels written over it can be tested anywhere. Registers are named by literal numbers.
 #pragma once
 
