@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from collections.abc import Mapping, Sequence
 from functools import cached_property
@@ -104,6 +105,15 @@ class ChatTemplate:
             return False
         return self._prints([{"role": "user", "content": parts}], "octavo-a")
 
+    @cached_property
+    def call_form(self) -> tuple[bool, bool]:
+        """How it prints the calls of an earlier answer without content: (only if the content is null, only if the arguments
+        are JSON as a text). (False, False) if it prints none at all."""
+        forms = [(null, as_text) for as_text in (False, True) for null in (False, True)]
+        probes = (_calls_probe("octavo-a", None if null else "", as_text=as_text) for null, as_text in forms)
+        found = (form for form, probe in zip(forms, probes, strict=True) if self._prints(probe, "octavo_name", "octavo-a"))
+        return next(found, (False, False))
+
     def _prints(self, messages: list[Message], *texts: str) -> bool:
         try:
             rendered = self.render(messages)
@@ -140,6 +150,17 @@ class ChatTemplate:
             raise ValidationError(str(error)) from None
         except (TemplateError, *_FAILURES) as error:
             raise ValidationError(f"The chat template failed on this request: {_described(error)}") from None
+
+
+def _calls_probe(value: str, content: str | None, *, as_text: bool) -> list[Message]:
+    arguments = {"key": value}
+    function = {"name": "octavo_name", "arguments": json.dumps(arguments) if as_text else arguments}
+    call = {"id": "octavo123", "type": "function", "function": function}
+    return [
+        {"role": "user", "content": "octavo-b"},
+        {"role": "assistant", "content": content, "tool_calls": [call]},
+        {"role": "tool", "tool_call_id": "octavo123", "name": "octavo_name", "content": "octavo-c"},
+    ]
 
 
 def check_template_variables(names: Any) -> None:

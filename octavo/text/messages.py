@@ -6,6 +6,7 @@ The rules, for every role:
   (assistant messages), become "". A part of any other type is refused by name: the models served here read text only.
 - `arguments` of a tool call become a mapping. An empty text becomes {}; a text that is no JSON object is passed on as it
   is, so that a history with a model's broken call can still be continued. An empty `tool_calls` is dropped.
+- For a template that prints calls only of messages whose content is null, or with arguments as a text, they are so.
 - `developer` becomes `system` for a template that does not know the role. Several system messages, or one that is not
   the first, are merged (joined by an empty line) at the front for a template that does not take them otherwise.
 - A tool message without `tool_call_id` is accepted.
@@ -37,8 +38,10 @@ def normalize_messages(messages: Sequence[Any], template: ChatTemplate) -> list[
         normal = [{**m, "role": "system"} if m["role"] == "developer" else m for m in normal]
     if _has_scattered_system(normal) and not template.takes_scattered_system:
         normal = _system_first(normal)
+    if any("tool_calls" in message for message in normal):
+        normal = [_with_calls(message, *template.call_form) for message in normal]
     if normal and template.needs_parts:
-        normal = [{**m, "content": [{"type": "text", "text": m["content"]}]} for m in normal]
+        normal = [{**m, "content": [{"type": "text", "text": m["content"] or ""}]} for m in normal]
     return normal
 
 
@@ -101,6 +104,22 @@ def _tool_call(where: str, call: Any) -> dict[str, Any]:
         _refuse(f"{where}.function.name", "must be a string", function.get("name"), missing="name" not in function)
     arguments = _arguments(function.get("arguments"))
     return {**call, "type": "function", "function": {**function, "arguments": arguments}}
+
+
+def _with_calls(message: Message, null_content: bool, text_arguments: bool) -> Message:
+    """The message with its calls as the template prints them."""
+    if "tool_calls" not in message:
+        return message
+    calls = message["tool_calls"]
+    if text_arguments:
+        texts = [_json_text(call["function"]["arguments"]) for call in calls]
+        calls = [{**c, "function": {**c["function"], "arguments": text}} for c, text in zip(calls, texts, strict=True)]
+    content = None if null_content and not message["content"] else message["content"]
+    return {**message, "content": content, "tool_calls": calls}
+
+
+def _json_text(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
 def _arguments(arguments: Any) -> Any:

@@ -59,6 +59,12 @@ HERMES = [
     Fixture(
         "Tags <tool_call> and </tool_call>, {braces} and <tool", "Tags <tool_call> and </tool_call>, {braces} and <tool", []
     ),
+    Fixture(
+        'Ok. <tool_calls>[{"name": "now", "arguments": {}, "id": "a"}, '
+        '{"name": "save", "arguments": {"days": 1}}]</tool_calls>',
+        "Ok. ",
+        [("now", {}), ("save", {"days": 1})],
+    ),
     Fixture('<tool_call>{"name": 5}</tool_call>', '<tool_call>{"name": 5}</tool_call>', []),
     Fixture('<tool_call>{"name":"save","arguments":{"days":1}}} oops </tool_call>!', "} oops !", [("save", {"days": 1})]),
     Fixture('<tool_call>{"name":"save","arguments":{"note":"a\nb","days":[1,</tool_call>', "", [("save", None)]),

@@ -7,16 +7,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import tokenizers
+from tokenizers import AddedToken, decoders, models, pre_tokenizers
 
 from octavo.engine.request import RequestDelta
 from octavo.options.parsers import REASONING_PARSERS, TOOL_PARSERS
-from octavo.parsing.formats import recognized_reasoning, recognized_tools
+from octavo.parsing.formats import output_formats, recognized_reasoning, recognized_tools
 from octavo.parsing.parts import CallArguments, CallBegin, Part, reasoning_and_calls
 from octavo.parsing.pipeline import OutputPipeline
 from octavo.sampling.params import SamplingParams
 from octavo.text.tokenizer import Tokenizer, load_tokenizer
 from tests.parsing.feeding import every_cut_in_two, feed, formats, parser, pieces, random_cuts
-from tests.parsing.fixtures import REASONING_FIXTURES, TOOL_FIXTURES, Fixture, Thought
+from tests.parsing.fixtures import PATTERN, REASONING_FIXTURES, TOOL_FIXTURES, Fixture, Thought
 
 TOOLS = [(name, fixture) for name, fixtures in TOOL_FIXTURES.items() for fixture in fixtures]
 THOUGHTS = [(name, fixture) for name, fixtures in REASONING_FIXTURES.items() for fixture in fixtures]
@@ -106,6 +108,36 @@ def test_bursts_of_tokens(smol: Tokenizer, name: str, fixture: Fixture) -> None:
     for size in range(2, 9):
         assert by_tokens(smol, name, fixture.text, [size])[1] == one_by_one
     assert by_tokens(smol, name, fixture.text, [3, 1, 8, 2])[1] == one_by_one
+
+
+def with_special_tokens(marks: set[str]) -> Tokenizer:
+    """A small tokenizer in which these, and `<|pad|>` and `<|end|>`, are special tokens."""
+    backend = tokenizers.Tokenizer(
+        models.BPE(vocab={c: i for i, c in enumerate(pre_tokenizers.ByteLevel.alphabet())}, merges=[])
+    )
+    backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    backend.decoder = decoders.ByteLevel()
+    special = sorted({*marks, "<|pad|>", "<|end|>"})
+    backend.add_special_tokens([AddedToken(text, special=True, normalized=False) for text in special])
+    return Tokenizer(backend, {"eos_token": "<|end|>"})
+
+
+@pytest.mark.parametrize(("name", "fixture"), TOOLS)
+def test_marks_that_are_special_tokens(name: str, fixture: Fixture) -> None:
+    """They are read, though special tokens are no text; others stay hidden."""
+    kind: Any = formats(name).tools
+    tokenizer = with_special_tokens(set(getattr(kind, "special", ())))
+    known = output_formats(name, None, pattern=PATTERN, tokenizer=tokenizer)
+    pad, end = (tokenizer.encode(text)[0] for text in ("<|pad|>", "<|end|>"))
+    ids = [pad, *tokenizer.encode(fixture.text, add_special_tokens=False), pad]
+    whole = feed(parser(known), [fixture.text])
+    for size in (1, 5):
+        pipeline = OutputPipeline(tokenizer, SamplingParams(max_tokens=None), parser=parser(known))
+        deltas = [RequestDelta("r", token_ids=ids[i : i + size]) for i in range(0, len(ids), size)]
+        pieces = [pipeline.push(delta) for delta in [*deltas, RequestDelta("r", token_ids=[end], finish_reason="stop")]]
+        _, calls = reasoning_and_calls([part for piece in pieces for part in piece.parts])
+        assert "".join(piece.text for piece in pieces) == whole.content
+        assert [(call.name, call.arguments) for call in calls] == whole.calls
 
 
 LONG = "word " * 400

@@ -209,3 +209,19 @@ def test_a_template_that_refuses_system_says_so() -> None:  # C142
 def test_a_template_that_reads_parts_gets_parts() -> None:
     template = ChatTemplate("{% for m in messages %}{% for p in m.content %}<{{ p.text }}>{% endfor %}{% endfor %}")
     assert template.render(normal(USER, template=template)) == "<x>"
+
+
+def test_a_template_gets_calls_in_the_form_that_it_prints() -> None:  # C43
+    """As DeepSeek's older templates want them."""
+    template = ChatTemplate(
+        "{% for m in messages %}{% if m.role == 'assistant' and m.content is none %}{% for c in m.tool_calls %}"
+        "{{ c.function.name + ' ' + c.function.arguments }}{% endfor %}{% else %}[{{ m.content }}]{% endif %}{% endfor %}"
+    )
+    assert template.call_form == (True, True)
+    assert CHATML.call_form == (False, False)
+    for arguments, printed in [('{"a": "\u00e9"}', 'f {"a": "\u00e9"}'), ("", "f {}"), ('{"a":', 'f {"a":')]:
+        message = {"role": "assistant", "content": None, "tool_calls": [call(arguments)]}
+        result = normal(USER, message, {"role": "tool", "content": "ok"}, template=template)
+        assert template.render(result) == f"[x]{printed}[ok]"
+    said = normal({"role": "assistant", "content": "hm", "tool_calls": [call("{}")]}, template=template)
+    assert said[0]["content"] == "hm"
