@@ -38,7 +38,7 @@ SHARED = {
 MAY_IMPORT = {
     "options": set(),
     "cgroups": set(),
-    "kernels": {"cgroups"},
+    "kernels": {"cgroups", "sampling"},
     "layers": set(),
     "weights": set(),
     "cache": {"cgroups"},

@@ -89,6 +89,44 @@ OCTAVO_API int octavo_attention(octavo_context* context, const octavo_cache* cac
                                 int64_t heads, int64_t tokens, const int32_t* query_starts, const int32_t* lengths,
                                 int64_t sequences, const int32_t* tables, int64_t table_width, float scale, float* out);
 
+/* -- from logits to tokens. Every row on its own, and its bits are the same in all instruction sets. ----------------- */
+enum { OCTAVO_TOKEN_MASKED = -1, OCTAVO_TOKEN_NOT_FINITE = -2, OCTAVO_TOKEN_NO_SEED = -3 };
+
+typedef struct { /* how a row's token is drawn; ids are below vocab_size, and pointers may be null where there are none */
+  const float* logits;
+  int64_t vocab_size;
+  int64_t is_greedy, has_seed;
+  int64_t seed, index, position; /* the key of the random number */
+  double temperature, top_p, min_p;
+  int64_t top_k; /* 0: off */
+  double repetition_penalty, frequency_penalty, presence_penalty;
+  const int64_t* counted_ids; /* the tokens that are penalized, and how often each was generated */
+  const int64_t* counts;
+  int64_t num_counted;
+  const int64_t* stop_ids; /* not drawn while position < min_tokens */
+  int64_t num_stops, min_tokens;
+  const int64_t* banned_ids;
+  int64_t num_banned;
+  const int64_t* bias_ids;
+  const float* bias_values;
+  int64_t num_biases;
+  const uint8_t* masks[2]; /* bit i % 8 of byte i / 8: token i may be drawn; none behind the end. Null: all may be */
+  int64_t mask_bytes[2];
+  int64_t may_end; /* where no other token is left, stop_ids are drawn before min_tokens too */
+} octavo_sampling_row;
+
+typedef struct { /* logprobs of one token and of the `top` most likely ones; ids and logprobs [1 + top] */
+  const float* logits;
+  int64_t vocab_size, token_id, top;
+  int64_t* ids;
+  double* logprobs;
+  int64_t* rank;
+} octavo_score;
+
+/* tokens [count]: an id, or OCTAVO_TOKEN_* where a row has none. */
+OCTAVO_API int octavo_sample(octavo_context* context, const octavo_sampling_row* rows, int64_t count, int64_t* tokens);
+OCTAVO_API int octavo_score_rows(octavo_context* context, const octavo_score* rows, int64_t count);
+
 /* -- a recorded step: calls of the functions above, made again as one call ------------------------------------------ */
 typedef struct octavo_program octavo_program;
 typedef struct {

@@ -20,6 +20,7 @@ struct octavo_context {
   octavo::Scratch activations;
   octavo::Scratch attention;
   octavo::Scratch partials;
+  octavo::Scratch sampling;
 
   octavo_context(const octavo::Kernels* kernels, int threads) : kernels(kernels), threads(threads) {
     octavo::pool::retain();

@@ -13,12 +13,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+from octavo.engine.request import TokenLogprobs
 from octavo.runner.batch import Batch
+
+if TYPE_CHECKING:
+    from octavo.sampling.sampler import SampleResult
+    from octavo.sampling.state import SamplingState
 
 Array = NDArray[np.float32]
 Handle = Any  # what one backend made and only the same backend reads
@@ -149,6 +154,16 @@ class Ops(Protocol):
         """Causal attention of the q heads over the paged keys and values (those of this step were written before):
         [t, n * d]. Keys are walked in fixed tiles from position 0; softmax in float32; query head i uses KV head
         i // (n / k)."""
+
+    def sample(
+        self, logits: Array, states: Sequence[SamplingState], logprobs_mode: str = "raw_logprobs"
+    ) -> list[SampleResult]:
+        """The next token of each sequence from `logits` [r, v], as `octavo.sampling.sampler` writes it, bit for bit. Neither
+        the logits nor the states are changed. `logprobs_mode` is that of `EngineConfig`."""
+
+    def token_logprobs(self, logits: Array, token_ids: Sequence[int], top: int) -> list[TokenLogprobs]:
+        """Logprobs of `token_ids` [r] and of the `top` (-1: all) most likely tokens in each row of logits [r, v], as
+        `octavo.sampling.logprobs` writes it, bit for bit."""
 
     def kv_cache(
         self, layers: int, blocks: int, block_size: int, kv_heads: int, head_size: int, dtype: np.dtype[Any]

@@ -14,8 +14,6 @@ from octavo.grammar.matchers import Matcher, Matchers
 from octavo.kernels.ops import Array, KVCache, Ops
 from octavo.models.registry import Model
 from octavo.runner.rows import Rows, StepRows
-from octavo.sampling.logprobs import token_logprobs
-from octavo.sampling.sampler import sample
 from octavo.sampling.state import SamplingState
 
 LOGITS_BYTES = 64 << 20  # of logits at once: the logprobs of a long prompt never need gigabytes
@@ -95,7 +93,8 @@ class ModelRunner:
         for start, logits in self._logits(model, hidden):
             part = results[start : start + len(logits)]
             states = [self._rows.state(result.row) for result in part]
-            for result, state, drawn in zip(part, states, sample(logits, states, self._logprobs_mode), strict=True):
+            drawn_tokens = self._ops.sample(logits, states, self._logprobs_mode)
+            for result, state, drawn in zip(part, states, drawn_tokens, strict=True):
                 result.token_id, result.logprobs, result.error = drawn.token_id, drawn.logprobs, drawn.error
                 if drawn.token_id is not None:
                     state.append(drawn.token_id)
@@ -129,7 +128,7 @@ class ModelRunner:
             for start, logits in self._logits(model, hidden[first : first + count]):
                 if not np.isfinite(logits.max(axis=1)).all():
                     result.error = "the model's logits are not finite"
-                scores += token_logprobs(logits, targets[start : start + len(logits)], top)
+                scores += self._ops.token_logprobs(logits, targets[start : start + len(logits)].tolist(), top)
             result.prompt_logprobs = scores
             first += count
 

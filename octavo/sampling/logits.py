@@ -11,14 +11,13 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
+from octavo.sampling.exponential import block_sums, exponential, sum_in_order
 from octavo.sampling.params import SamplingParams
 from octavo.sampling.state import SamplingState
 
-BLOCK = 256
-"""Weights are summed in blocks of so many; buffers for weights are whole blocks."""
-
 _GROUPS = 64
 _USUAL_NUCLEUS = 1_024
+_ONE_BUCKET = 0x3F80  # the upper half of the bits of 1.0
 _LARGEST = float(np.finfo(np.float32).max)
 
 
@@ -37,9 +36,8 @@ def edited(row: NDArray[np.float32], state: SamplingState) -> NDArray[np.float32
 def is_restricted(state: SamplingState) -> bool:
     """Whether some tokens are out of the question."""
     has_mask = state.matcher is not None and state.matcher.mask is not None
-    return (
-        has_mask or state.forced_id is not None or state.must_go_on or state.allowed_ids is not None or bool(state.bad_words)
-    )
+    has_ban = state.must_go_on or state.allowed_mask is not None or bool(state.bad_words)
+    return has_mask or has_ban or state.forced_id is not None
 
 
 def _restrict(row: NDArray[np.float32], state: SamplingState) -> None:
@@ -52,10 +50,8 @@ def _restrict(row: NDArray[np.float32], state: SamplingState) -> None:
         return
     if state.matcher is not None and state.matcher.mask is not None:
         row[forbidden(state.matcher.mask, row.size)] = -np.inf
-    if state.allowed_ids is not None:
-        others = np.ones(row.size, dtype=np.bool_)
-        others[state.allowed_ids] = False
-        row[others] = -np.inf
+    if state.allowed_mask is not None:
+        row[forbidden(state.allowed_mask, row.size)] = -np.inf
     if state.bad_words:
         row[state.banned_ids] = -np.inf
     if state.must_go_on:
@@ -65,7 +61,7 @@ def _restrict(row: NDArray[np.float32], state: SamplingState) -> None:
             row[state.stop_token_ids] = ends
 
 
-def forbidden(mask: bytes, vocab_size: int) -> NDArray[np.bool_]:
+def forbidden(mask: bytes | NDArray[np.uint8], vocab_size: int) -> NDArray[np.bool_]:
     """Which tokens [v] a bitmask leaves out: token i is bit i % 8 of byte i // 8; there are none behind its end."""
     bits = np.unpackbits(np.frombuffer(mask, dtype=np.uint8), count=vocab_size, bitorder="little")
     out: NDArray[np.bool_] = bits == 0
@@ -99,25 +95,21 @@ def processed(
 def weights_of_all(
     row: NDArray[np.float32], best: np.float32, temperature: float, buffer: NDArray[np.float32]
 ) -> NDArray[np.float32]:
-    """exp((logit - best) / temperature) of every token, in `buffer` [v rounded up to blocks], zero beyond the row."""
-    weights = buffer[: row.size]
-    np.subtract(row, best, out=weights)
-    np.multiply(weights, np.float32(1.0 / temperature), out=weights)
-    np.exp(weights, out=weights)
+    """`weights_of` every token, in `buffer` [v rounded up to blocks], zero beyond the row."""
+    buffer[: row.size] = weights_of(row, best, temperature)
     buffer[row.size :] = 0.0
     return buffer
 
 
-def block_sums(weights: NDArray[np.float32]) -> NDArray[np.float64]:
-    """Sums [blocks] of a buffer of weights, in float64."""
-    sums: NDArray[np.float64] = np.add.reduce(weights.reshape(-1, BLOCK), axis=1, dtype=np.float64)
-    return sums
+def weights_of(logits: NDArray[np.float32], best: np.float32, temperature: float) -> NDArray[np.float32]:
+    """exp((logit - best) / temperature): probabilities relative to the best's 1."""
+    return exponential((logits - best) * np.float32(1.0 / temperature))
 
 
 def kept_tokens(
     row: NDArray[np.float32], best: np.float32, params: SamplingParams, buffer: NDArray[np.float32]
-) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    """What min_p, top_k and top_p leave of a row: ids [k] in rising order and their weights, relative to the best's 1.
+) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
+    """What min_p, top_k and top_p leave of a row: ids [k] in rising order and their weights, none of them 0.
 
     min_p keeps what has at least min_p times the best's probability, top_k the k first in order, top_p the fewest first in
     order whose share of what the others left reaches top_p (one token always stays). No step sorts the vocabulary.
@@ -128,10 +120,13 @@ def kept_tokens(
         ids = _above_min_p(row, best, params)
     else:
         return _nucleus_of_all(row, best, params, buffer)
-    weights = _exact_weights(row[ids], best, params.temperature)
-    kept = weights >= params.min_p if params.min_p > 0.0 else weights > 0.0
+    weights = weights_of(row[ids], best, params.temperature)
+    kept = (weights > 0.0) & (weights.astype(np.float64) >= params.min_p)
     ids, weights = ids[kept], weights[kept]
-    return _nucleus(row, ids, weights, params.top_p, float(weights.sum()))
+    if params.top_p >= 1.0:
+        return ids, weights
+    wanted = params.top_p * sum_in_order(weights)
+    return _nucleus(row, ids, weights, wanted, *_buckets(weights))
 
 
 def largest(row: NDArray[np.float32], count: int) -> NDArray[np.int64]:
@@ -168,39 +163,42 @@ def _above_min_p(row: NDArray[np.float32], best: np.float32, params: SamplingPar
 
 def _nucleus_of_all(
     row: NDArray[np.float32], best: np.float32, params: SamplingParams, buffer: NDArray[np.float32]
-) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
     """top_p of the whole vocabulary. Tokens below (1 - top_p) / v of the mass have less than 1 - top_p of it together, so
     the nucleus is among the others; and it is among any fewer most likely ones that reach top_p."""
     all_weights = weights_of_all(row, best, params.temperature, buffer)
-    total = float(block_sums(all_weights).sum())
+    total = sum_in_order(block_sums(all_weights))
     for size in (_USUAL_NUCLEUS, row.size):
-        threshold = (1.0 - params.top_p) * total / size * (1.0 - 1e-3)  # float32 weights are off by less
-        ids = np.flatnonzero(all_weights[: row.size] >= np.float32(threshold))
-        weights = _exact_weights(row[ids], best, params.temperature)
-        if weights.sum() >= params.top_p * total:
+        threshold = (1.0 - params.top_p) * total / size * (1.0 - 1e-3)  # sums are off by less
+        ids = np.flatnonzero(all_weights[: row.size] >= np.float32(min(threshold, 1.0)))  # the best one at least
+        weights = all_weights[ids]
+        buckets, mass = _buckets(weights)
+        if mass[-1] >= params.top_p * total:
             break
-    return _nucleus(row, ids, weights, params.top_p, total)
+    return _nucleus(row, ids, weights, params.top_p * total, buckets, mass)
+
+
+def _buckets(weights: NDArray[np.float32]) -> tuple[NDArray[np.int32], NDArray[np.float64]]:
+    """The bucket of each weight, by the upper half of its bits, which for positive numbers have the numbers' order, from 1
+    downwards; and the sums of the buckets, cumulated."""
+    buckets = _ONE_BUCKET - (weights.view(np.int32) >> 16)
+    return buckets, np.cumsum(np.bincount(buckets, weights))
 
 
 def _nucleus(
-    row: NDArray[np.float32], ids: NDArray[np.int64], weights: NDArray[np.float64], top_p: float, total: float
-) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    """The fewest first tokens whose weights reach top_p of `total`. Weights are counted in buckets by the upper half of
-    their float32 bits, which for positive numbers have the numbers' order; only the last bucket is sorted."""
-    if top_p >= 1.0:
-        return ids, weights
-    bits = weights.astype(np.float32).view(np.int32) >> 16
-    buckets = bits.max() - bits
-    mass = np.cumsum(np.bincount(buckets, weights))
-    last = min(int(np.searchsorted(mass, top_p * total, side="left")), mass.size - 1)
+    row: NDArray[np.float32],
+    ids: NDArray[np.int64],
+    weights: NDArray[np.float32],
+    wanted: float,
+    buckets: NDArray[np.int32],
+    mass: NDArray[np.float64],
+) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
+    """The fewest first tokens whose weights reach `wanted`. Only the last bucket is sorted."""
+    last = min(int(np.searchsorted(mass, wanted, side="left")), mass.size - 1)
     inside = np.flatnonzero(buckets == last)
-    missing = top_p * total - (mass[last - 1] if last else 0.0)
-    count = int(np.searchsorted(np.cumsum(np.sort(weights[inside])[::-1]), missing, side="left")) + 1
+    inside = inside[np.argsort(-row[ids[inside]], kind="stable")]
+    missing = wanted - (mass[last - 1] if last else 0.0)
+    sums = np.cumsum(weights[inside], dtype=np.float64)
     kept = buckets < last
-    kept[inside[_first(row[ids[inside]], count)]] = True
+    kept[inside[: int(np.searchsorted(sums, missing, side="left")) + 1]] = True
     return ids[kept], weights[kept]
-
-
-def _exact_weights(logits: NDArray[np.float32], best: np.float32, temperature: float) -> NDArray[np.float64]:
-    weights: NDArray[np.float64] = np.exp((logits.astype(np.float64) - np.float64(best)) / temperature)
-    return weights

@@ -9,7 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from octavo.engine.request import TokenLogprobs
-from octavo.sampling.logits import largest
+from octavo.sampling.exponential import BLOCK, block_sums, sum_in_order
+from octavo.sampling.logits import largest, weights_of_all
 
 FLOOR = -9999.0
 """Stands for minus infinity, which JSON cannot carry."""
@@ -23,7 +24,7 @@ def token_logprobs(
     `rank` is 1 + the number of strictly more likely tokens; equally likely ones stand in the order of their ids. A row
     that is not finite where it is largest has FLOOR everywhere. Without `normalize` they are the logits themselves.
     """
-    buffer = np.empty(logits.shape[1], dtype=np.float32)
+    buffer = np.empty(-(-logits.shape[1] // BLOCK) * BLOCK, dtype=np.float32)
     count = logits.shape[1] if top < 0 else min(top, logits.shape[1])
     with np.errstate(over="ignore"):
         return [
@@ -40,8 +41,7 @@ def _row_logprobs(row: NDArray[np.float32], token_id: int, top: int, buffer: NDA
     ids = np.concatenate([[token_id], _most_likely(row, top)])
     logprobs = np.maximum(row[ids].astype(np.float64), FLOOR)
     if buffer is not None:
-        np.exp(np.subtract(row, best, out=buffer), out=buffer)
-        log_total = float(best) + math.log(float(buffer.sum()))
+        log_total = float(best) + math.log(sum_in_order(block_sums(weights_of_all(row, best, 1.0, buffer))))
         logprobs = np.clip(row[ids].astype(np.float64) - log_total, FLOOR, 0.0)
     return TokenLogprobs(ids.tolist(), logprobs.tolist(), 1 + int(np.count_nonzero(row > row[token_id])))
 

@@ -23,20 +23,24 @@ state alone, to the last bit.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
 from octavo.engine.request import TokenLogprobs
-from octavo.sampling.logits import BLOCK, block_sums, edited, kept_tokens, processed, weights_of_all
+from octavo.sampling.exponential import BLOCK, block_sums, sum_in_order
+from octavo.sampling.logits import edited, kept_tokens, processed, weights_of_all
 from octavo.sampling.logprobs import token_logprobs
 from octavo.sampling.rng import uniforms
 from octavo.sampling.state import SamplingState
 
+MASKED = "every token is masked"
+NOT_FINITE = "the model's logits are not finite"
+NO_SEED = "the request has no seed"
 
-@dataclass(slots=True)
-class SampleResult:
+
+class SampleResult(msgspec.Struct, gc=False):
     """A row's token, or the reason why it has none (then that row alone failed)."""
 
     token_id: int | None = None
@@ -82,16 +86,34 @@ def _sample_row(
     token_id = int(row.argmax())  # the first NaN, if there is one
     best = row[token_id]
     if not np.isfinite(best):
-        return SampleResult(error="every token is masked" if best == -np.inf else "the model's logits are not finite")
+        return SampleResult(error=MASKED if best == -np.inf else NOT_FINITE)
     if not params.is_greedy:
         if number is None:
-            return SampleResult(error="the request has no seed")
+            return SampleResult(error=NO_SEED)
         token_id = _draw(row, best, state, number, buffer)
     if params.logprobs is None:
         return SampleResult(token_id)
     shown = processed(row, best, params, buffer) if logprobs_mode.startswith("processed") else logits
-    normalize = logprobs_mode.endswith("logprobs")
-    return SampleResult(token_id, token_logprobs(shown[None], [token_id], params.logprobs, normalize=normalize)[0])
+    return SampleResult(token_id, _shown_logprobs(shown, token_id, params.logprobs, logprobs_mode))
+
+
+def sampled_logprobs(
+    logits: NDArray[np.float32], state: SamplingState, token_id: int, logprobs_mode: str
+) -> TokenLogprobs | None:
+    """What `sample` gives with a token that was drawn from the row `logits` [v], in any mode."""
+    count, shown = state.params.logprobs, logits[: state.vocab_size]
+    if count is None:
+        return None
+    if logprobs_mode.startswith("processed"):
+        buffer = np.empty(-(-shown.size // BLOCK) * BLOCK, dtype=np.float32)
+        with np.errstate(over="ignore"):
+            row = edited(shown, state)
+            shown = processed(row, row.max(), state.params, buffer)
+    return _shown_logprobs(shown, token_id, count, logprobs_mode)
+
+
+def _shown_logprobs(shown: NDArray[np.float32], token_id: int, count: int, logprobs_mode: str) -> TokenLogprobs:
+    return token_logprobs(shown[None], [token_id], count, normalize=logprobs_mode.endswith("logprobs"))[0]
 
 
 def _draw(
@@ -101,10 +123,10 @@ def _draw(
     if params.top_k <= 0 and params.top_p >= 1.0 and params.min_p <= 0.0:
         weights = weights_of_all(row, best, params.temperature, buffer)
         sums = block_sums(weights)
-        block, rest = _locate(sums, number * float(sums.sum()))
+        block, rest = _locate(sums, number * sum_in_order(sums))
         return block * BLOCK + _locate(weights[block * BLOCK : (block + 1) * BLOCK], rest)[0]
     ids, kept_weights = kept_tokens(row, best, params, buffer)
-    return int(ids[_locate(kept_weights, number * float(kept_weights.sum()))[0]])
+    return int(ids[_locate(kept_weights, number * sum_in_order(kept_weights))[0]])
 
 
 def _locate(weights: NDArray[np.floating], target: float) -> tuple[int, float]:

@@ -64,14 +64,17 @@ class SamplingState:
 
     __slots__ = (
         "_counts",
-        "allowed_ids",
+        "allowed_mask",
         "bad_words",
         "bias_ids",
         "bias_values",
+        "has_changing_edits",
         "index",
+        "is_penalized",
         "matcher",
         "output_token_ids",
         "params",
+        "prepared",
         "prompt_token_ids",
         "stop_token_ids",
         "thinking",
@@ -96,10 +99,18 @@ class SamplingState:
         biases = {token: bias for token, bias in (params.logit_bias or {}).items() if 0 <= token < vocab_size}
         self.bias_ids = np.array(list(biases), dtype=np.int64)
         self.bias_values = np.array(list(biases.values()), dtype=np.float32)
-        self.allowed_ids = None if params.allowed_token_ids is None else _inside(params.allowed_token_ids, vocab_size)
+        allowed = params.allowed_token_ids
+        self.allowed_mask = None if allowed is None else _mask(_inside(allowed, vocab_size), vocab_size)
         self.bad_words = request.bad_words_token_ids
         self.matcher = matcher
         self.thinking = None if request.thinking is None else ThinkingBudget(request.thinking, output_token_ids)
+        self.prepared: bytes | None = None  # what a backend's sampler keeps with it
+        self.is_penalized = (  # by any of the three
+            params.repetition_penalty != 1.0 or params.frequency_penalty != 0.0 or params.presence_penalty != 0.0
+        )
+        self.has_changing_edits = (  # with each token
+            self.is_penalized or matcher is not None or bool(self.bad_words) or self.thinking is not None
+        )
         self._counts: TokenCounts | None = None
 
     def append(self, token_id: int) -> None:
@@ -136,12 +147,6 @@ class SamplingState:
         ]
 
     @property
-    def is_penalized(self) -> bool:
-        """Whether any penalty is on."""
-        params = self.params
-        return params.repetition_penalty != 1.0 or params.frequency_penalty != 0.0 or params.presence_penalty != 0.0
-
-    @property
     def counts(self) -> TokenCounts:
         """The tokens that penalties act on, counted at first use; the prompt's only where repetition_penalty is on."""
         if self._counts is None:
@@ -152,3 +157,10 @@ class SamplingState:
 
 def _inside(token_ids: Iterable[int], vocab_size: int) -> NDArray[np.int64]:
     return np.array([token for token in token_ids if 0 <= token < vocab_size], dtype=np.int64)
+
+
+def _mask(token_ids: NDArray[np.int64], vocab_size: int) -> NDArray[np.uint8]:
+    """Bit i % 8 of byte i // 8 says whether token i is among the ids."""
+    bits = np.zeros(vocab_size, dtype=np.bool_)
+    bits[token_ids] = True
+    return np.packbits(bits, bitorder="little")

@@ -12,6 +12,7 @@ import numpy as np
 from octavo.sampling.params import SamplingParams
 
 NEGATIVE_INFINITY = -math.inf
+NO_WEIGHT = 2.0**-126  # of a token that is less likely than the best one by a larger factor
 
 
 @dataclass
@@ -40,7 +41,7 @@ def sample_row(
         return Outcome(values.index(best))
     order = sorted(range(len(values)), key=lambda token: (-values[token], token))
     weights = {token: math.exp((values[token] - best) / params.temperature) for token in order}
-    kept = [token for token in order if weights[token] > 0 and weights[token] >= params.min_p]
+    kept = [token for token in order if weights[token] >= max(NO_WEIGHT, params.min_p)]
     margin = min(abs(weights[token] - params.min_p) for token in order) if params.min_p > 0 else math.inf
     if params.top_k > 0:
         kept = kept[: params.top_k]

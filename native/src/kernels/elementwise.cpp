@@ -77,7 +77,8 @@ void rotate(float* row, int64_t heads, int64_t head_size, const float* cos_sin, 
 
 extern const Kernels kernels = {
     OCTAVO_ISA_NAME,   linear_kernels, attention_kernels, cache_writes, rms_norm,
-    silu_and_multiply, rotate,         block_size,        dequantize,
+    silu_and_multiply, rotate,         block_size,        dequantize,   sampling_scratch_bytes,
+    sample_row,        score_row,
 };
 
 }  // namespace octavo::OCTAVO_ISA

@@ -16,6 +16,9 @@ void silu_and_multiply(const float* x, int64_t rows, int64_t width, float* y);
 void rotate(float* row, int64_t heads, int64_t head_size, const float* cos_sin, int64_t rotary);
 BlockSize block_size(int32_t type);
 void dequantize(int32_t type, const uint8_t* raw, int64_t blocks, int32_t dtype, void* out);
+int64_t sampling_scratch_bytes(int64_t vocab_size);
+int64_t sample_row(const octavo_sampling_row& row, void* scratch);
+void score_row(const octavo_score& score, void* scratch);
 
 extern const Kernels kernels;
 

@@ -7,6 +7,8 @@
 
 #include <cstdint>
 
+#include "octavo.h"
+
 namespace octavo {
 
 enum DType : int32_t { kFloat32 = 0, kBFloat16 = 1, kFloat16 = 2, kDTypes = 3 };
@@ -131,6 +133,9 @@ using CacheWrite = void (*)(const CacheShape& shape, char* layer, int64_t slot, 
          1024;
 }
 
+// ---- sampling ----------------------------------------------------------------------------------------------------
+constexpr int64_t kSamplingBlock = 256;  // weights are summed in blocks of so many
+
 // Values and bytes of one GGUF block; 0 if the type is not known.
 struct BlockSize {
   int64_t values, bytes;
@@ -148,6 +153,10 @@ struct Kernels {
   // GGUF blocks of a ggml type for which `block_size` is not 0.
   BlockSize (*block_size)(int32_t type);
   void (*dequantize)(int32_t type, const uint8_t* raw, int64_t blocks, int32_t dtype, void* out);
+  // The token of a row, or OCTAVO_TOKEN_*; logprobs. `scratch` has sampling_scratch_bytes(vocab_size).
+  int64_t (*sampling_scratch_bytes)(int64_t vocab_size);
+  int64_t (*sample_row)(const octavo_sampling_row& row, void* scratch);
+  void (*score_row)(const octavo_score& score, void* scratch);
 };
 
 // The best supported instruction set first; null if `name` is unknown, not compiled in or not supported here.

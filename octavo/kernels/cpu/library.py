@@ -41,6 +41,8 @@ _PROTOTYPES: dict[str, tuple[type | None, tuple[type, ...]]] = {
         _CODE,
         (_POINTER, _POINTER, _SIZE, _POINTER, _SIZE, _SIZE, _POINTER, _POINTER, _SIZE, _POINTER, _SIZE, c_float, _POINTER),
     ),
+    "octavo_sample": (_CODE, (_POINTER, _POINTER, _SIZE, _POINTER)),
+    "octavo_score_rows": (_CODE, (_POINTER, _POINTER, _SIZE)),
     "octavo_program_new": (_POINTER, ()),
     "octavo_program_add": (_CODE, (_POINTER, c_char_p, _POINTER, _SIZE)),
     "octavo_program_run": (_CODE, (_POINTER, _POINTER, _SIZE)),

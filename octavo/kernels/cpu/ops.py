@@ -10,15 +10,19 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from octavo.engine.request import TokenLogprobs
 from octavo.errors import ConfigError
 from octavo.kernels.cpu.buffers import INT32, INT64, dtype_code
 from octavo.kernels.cpu.calls import Calls, Immediate
 from octavo.kernels.cpu.handles import NativeCache, PackedWeight
 from octavo.kernels.cpu.library import EMULATED_ISAS, failure, last_failure, load_library, supported_isas
 from octavo.kernels.cpu.program import RecordedForward
+from octavo.kernels.cpu.sampling import ERRORS, SamplingRows, score_rows
 from octavo.kernels.cpu.threads import default_threads
 from octavo.kernels.ops import Array, Forward, KVCache, Quantization, RotaryTable
 from octavo.runner.batch import Batch
+from octavo.sampling.sampler import SampleResult, sampled_logprobs
+from octavo.sampling.state import SamplingState
 
 
 class CpuOps:
@@ -267,6 +271,59 @@ class CpuOps:
             calls.address(out),
         )
         return out
+
+    def sample(
+        self, logits: Array, states: Sequence[SamplingState], logprobs_mode: str = "raw_logprobs"
+    ) -> list[SampleResult]:
+        """The next token of each sequence from `logits` [r, v]; one row never affects another."""
+        prepared = SamplingRows(logits, states)
+        tokens = np.empty(len(states), np.int64)
+        rows = prepared.rows.ctypes.data
+        self._check(self._library.octavo_sample(self._context, rows, len(states), tokens.ctypes.data))
+        if tokens.min(initial=0) < 0:
+            results = [SampleResult(None if id < 0 else id, None, ERRORS.get(id)) for id in tokens.tolist()]
+        else:
+            results = [SampleResult(id) for id in tokens.tolist()]
+        for row, state in enumerate(states):
+            if state.matcher is not None and state.matcher.error is not None:
+                results[row] = SampleResult(None, None, state.matcher.error)
+        wanted = [row for row, state in enumerate(states) if state.params.logprobs is not None]
+        scored = [row for row in wanted if results[row].error is None]
+        if scored and logprobs_mode == "raw_logprobs":
+            self._score_sampled(logits, states, results, scored)
+        elif scored:
+            for row in scored:
+                token_id = results[row].token_id
+                assert token_id is not None
+                results[row].logprobs = sampled_logprobs(logits[row], states[row], token_id, logprobs_mode)
+        return results
+
+    def token_logprobs(self, logits: Array, token_ids: Sequence[int], top: int) -> list[TokenLogprobs]:
+        """Logprobs of `token_ids` [r] and of the `top` (-1: all) most likely tokens in each row."""
+        rows, width = logits.shape
+        return self._score(logits, [width] * rows, token_ids, [width if top < 0 else min(top, width)] * rows)
+
+    def _score_sampled(
+        self, logits: Array, states: Sequence[SamplingState], results: Sequence[SampleResult], rows: list[int]
+    ) -> None:
+        sizes = [states[row].vocab_size for row in rows]
+        tops = [states[row].params.logprobs or 0 for row in rows]
+        tops = [size if top < 0 else min(top, size) for top, size in zip(tops, sizes, strict=True)]
+        part = logits if len(rows) == len(logits) else logits[rows]
+        tokens = [results[row].token_id or 0 for row in rows]
+        for row, scores in zip(rows, self._score(part, sizes, tokens, tops), strict=True):
+            results[row].logprobs = scores
+
+    def _score(
+        self, logits: Array, vocab_sizes: Sequence[int], token_ids: Sequence[int], tops: Sequence[int]
+    ) -> list[TokenLogprobs]:
+        rows, scores = score_rows(logits, vocab_sizes, token_ids, tops)
+        self._check(self._library.octavo_score_rows(self._context, rows.ctypes.data, len(rows)))
+        return scores.token_logprobs()
+
+    def _check(self, status: int) -> None:
+        if status:
+            raise failure(status)
 
     def kv_cache(
         self, layers: int, blocks: int, block_size: int, kv_heads: int, head_size: int, dtype: np.dtype[Any]

@@ -13,11 +13,15 @@ import gguf
 import numpy as np
 from numpy.typing import NDArray
 
+from octavo.engine.request import TokenLogprobs
 from octavo.kernels.numpy.attention import attend
 from octavo.kernels.numpy.cache import NumpyKVCache
 from octavo.kernels.numpy.quantization import round_activations, round_weight
 from octavo.kernels.ops import Array, Forward, KVCache, Quantization, RotaryTable
 from octavo.runner.batch import Batch
+from octavo.sampling import logprobs, sampler
+from octavo.sampling.sampler import SampleResult
+from octavo.sampling.state import SamplingState
 
 
 @dataclass(frozen=True)
@@ -131,6 +135,14 @@ class NumpyOps:
             keys, values = _own(cache).read(layer, batch.block_tables[i], length)
             output[rows] = attend(queries[rows], keys, values, scale)
         return output.reshape(len(qkv), -1)
+
+    def sample(
+        self, logits: Array, states: Sequence[SamplingState], logprobs_mode: str = "raw_logprobs"
+    ) -> list[SampleResult]:
+        return sampler.sample(logits, states, logprobs_mode)
+
+    def token_logprobs(self, logits: Array, token_ids: Sequence[int], top: int) -> list[TokenLogprobs]:
+        return logprobs.token_logprobs(logits, token_ids, top)
 
     def kv_cache(
         self, layers: int, blocks: int, block_size: int, kv_heads: int, head_size: int, dtype: np.dtype[Any]

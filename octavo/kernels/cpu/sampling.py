@@ -1,0 +1,149 @@
+"""Rows of logits and the states of their sequences, as the native sampler takes them. What is computed is written in
+octavo.sampling, whose results it gives to the last bit."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from octavo.engine.request import TokenLogprobs
+from octavo.kernels.cpu.buffers import FLOAT32
+from octavo.sampling.sampler import MASKED, NO_SEED, NOT_FINITE
+from octavo.sampling.state import SamplingState
+
+ERRORS = {-1: MASKED, -2: NOT_FINITE, -3: NO_SEED}
+
+_INTEGER, _REAL = np.int64, np.float64
+_ROW = np.dtype(  # octavo_sampling_row; pointers are integers
+    [
+        ("logits", _INTEGER),
+        ("vocab_size", _INTEGER),
+        ("is_greedy", _INTEGER),
+        ("has_seed", _INTEGER),
+        ("seed", _INTEGER),
+        ("index", _INTEGER),
+        ("position", _INTEGER),
+        ("temperature", _REAL),
+        ("top_p", _REAL),
+        ("min_p", _REAL),
+        ("top_k", _INTEGER),
+        ("repetition_penalty", _REAL),
+        ("frequency_penalty", _REAL),
+        ("presence_penalty", _REAL),
+        ("counted_ids", _INTEGER),
+        ("counts", _INTEGER),
+        ("num_counted", _INTEGER),
+        ("stop_ids", _INTEGER),
+        ("num_stops", _INTEGER),
+        ("min_tokens", _INTEGER),
+        ("banned_ids", _INTEGER),
+        ("num_banned", _INTEGER),
+        ("bias_ids", _INTEGER),
+        ("bias_values", _INTEGER),
+        ("num_biases", _INTEGER),
+        ("masks", _INTEGER, 2),
+        ("mask_bytes", _INTEGER, 2),
+        ("may_end", _INTEGER),
+    ]
+)
+_SCORE = np.dtype(  # octavo_score
+    [(name, _INTEGER) for name in ("logits", "vocab_size", "token_id", "top", "ids", "logprobs", "rank")]
+)
+
+
+class SamplingRows:
+    """An octavo_sampling_row for each of `states` [r], and what they point to beside what the states own."""
+
+    def __init__(self, logits: NDArray[np.float32], states: Sequence[SamplingState]) -> None:
+        rows = np.frombuffer(bytearray().join([state.prepared or _prepare(state) for state in states]), _ROW)
+        if rows["vocab_size"].max(initial=0) > logits.shape[1]:
+            raise ValueError(f"a vocabulary of {rows['vocab_size'].max()} tokens, but logits of {logits.shape[1]}")
+        rows["logits"] = _row_addresses(logits, len(states))
+        rows["position"] = [len(state.output_token_ids) for state in states]
+        self.rows = rows
+        self._kept: list[NDArray[Any]] = []
+        for row, state in enumerate(states):
+            if state.has_changing_edits:
+                self._put_edits(rows[row], state)
+
+    def _put_edits(self, row: Any, state: SamplingState) -> None:
+        """What has changed with the last token."""
+        if state.is_penalized:
+            ids, counts = state.counts.ids, state.counts.counts
+            row["counted_ids"], row["counts"], row["num_counted"] = ids.ctypes.data, counts.ctypes.data, ids.size
+        if state.bad_words:
+            row["banned_ids"], row["num_banned"] = self._keep(np.array(state.banned_ids, np.int64))
+        if state.matcher is not None and state.matcher.mask is not None:
+            row["masks"][0], row["mask_bytes"][0] = self._keep(np.frombuffer(state.matcher.mask, np.uint8))
+        if state.forced_id is not None:
+            mask = np.zeros(state.forced_id // 8 + 1, np.uint8)
+            mask[-1] = 1 << state.forced_id % 8
+            row["masks"], row["mask_bytes"] = (0, 0), (0, 0)
+            row["masks"][0], row["mask_bytes"][0] = self._keep(mask)
+            row["num_banned"] = row["min_tokens"] = 0
+
+    def _keep(self, array: NDArray[Any]) -> tuple[int, int]:
+        self._kept.append(array)
+        return array.ctypes.data, array.size
+
+
+def score_rows(
+    logits: NDArray[np.float32], vocab_sizes: Sequence[int], token_ids: Sequence[int], tops: Sequence[int]
+) -> tuple[NDArray[Any], Scores]:
+    """An octavo_score for each row of logits, and where their results will be."""
+    scores = Scores(tops)
+    rows = np.zeros(len(tops), _SCORE)
+    rows["logits"] = _row_addresses(logits, len(tops))
+    rows["vocab_size"], rows["token_id"], rows["top"] = vocab_sizes, token_ids, tops
+    rows["ids"] = scores.ids.ctypes.data + 8 * scores.starts[:-1]
+    rows["logprobs"] = scores.logprobs.ctypes.data + 8 * scores.starts[:-1]
+    rows["rank"] = scores.ranks.ctypes.data + 8 * np.arange(len(tops))
+    return rows, scores
+
+
+class Scores:
+    """Memory for the logprobs of rows, 1 + top of each."""
+
+    def __init__(self, tops: Sequence[int]) -> None:
+        self.starts = np.cumsum([0, *(top + 1 for top in tops)])
+        self.ids = np.empty(self.starts[-1], _INTEGER)
+        self.logprobs = np.empty(self.starts[-1], _REAL)
+        self.ranks = np.empty(len(tops), _INTEGER)
+
+    def token_logprobs(self) -> list[TokenLogprobs]:
+        """What has been computed, row by row."""
+        starts, ids, logprobs = self.starts.tolist(), self.ids.tolist(), self.logprobs.tolist()
+        ranks = self.ranks.tolist()
+        return [
+            TokenLogprobs(ids[start:end], logprobs[start:end], rank)
+            for start, end, rank in zip(starts, starts[1:], ranks, strict=False)
+        ]
+
+
+def _row_addresses(logits: NDArray[np.float32], rows: int) -> NDArray[np.int64]:
+    if logits.dtype != FLOAT32 or logits.ndim != 2 or len(logits) != rows or logits.strides[1] != 4:
+        raise ValueError(f"expected {rows} rows of contiguous float32 logits, got {logits.dtype} {logits.shape}")
+    return logits.ctypes.data + logits.strides[0] * np.arange(rows)
+
+
+def _prepare(state: SamplingState) -> bytes:
+    """The part of a row that stays as it is as long as the sequence does."""
+    row = np.zeros((), _ROW)
+    params = state.params
+    row["vocab_size"], row["index"] = state.vocab_size, state.index
+    row["is_greedy"], row["has_seed"], row["seed"] = params.is_greedy, params.seed is not None, params.seed or 0
+    row["temperature"], row["top_p"], row["min_p"] = params.temperature, params.top_p, params.min_p
+    row["top_k"], row["min_tokens"] = max(params.top_k, 0), params.min_tokens
+    row["repetition_penalty"] = params.repetition_penalty
+    row["frequency_penalty"], row["presence_penalty"] = params.frequency_penalty, params.presence_penalty
+    row["stop_ids"], row["num_stops"] = state.stop_token_ids.ctypes.data, state.stop_token_ids.size
+    row["bias_ids"], row["num_biases"] = state.bias_ids.ctypes.data, state.bias_ids.size
+    row["bias_values"] = state.bias_values.ctypes.data
+    if state.allowed_mask is not None:
+        row["masks"][1], row["mask_bytes"][1] = state.allowed_mask.ctypes.data, state.allowed_mask.size
+    row["may_end"] = state.matcher is not None
+    state.prepared = row.tobytes()
+    return state.prepared
