@@ -216,8 +216,27 @@ class Engine:
                 raise
             return
         self._failed_steps = 0
-        for scheduled, result in zip(plan.scheduled, results, strict=True):
-            self._apply(self._scheduler.sequence_at(scheduled.row), scheduled, result, now)
+        sequences = self._scheduler.sequences_at([scheduled.row for scheduled in plan.scheduled])
+        for sequence, scheduled, result in zip(sequences, plan.scheduled, results, strict=True):
+            if not self._goes_on(sequence, result):
+                self._apply(sequence, scheduled, result, now)
+
+    def _goes_on(self, sequence: Sequence, result: RowResult) -> bool:
+        """Take in a token that is neither the first nor the last, and tell of nothing else: what most results are."""
+        token_id, request, output = result.token_id, sequence.request, sequence.output_token_ids
+        if token_id is None or not output or token_id in sequence.ending_ids:
+            return False
+        if result.logprobs is not None or result.error is not None:
+            return False
+        count = len(output) + 1
+        if count == request.params.max_tokens or len(request.prompt_token_ids) + count >= self.max_model_len:
+            return False
+        output.append(token_id)
+        delta = RequestDelta(request.request_id, sequence.index, [token_id])
+        if sequence.num_preemptions:
+            delta.num_preemptions = sequence.num_preemptions
+        self._pending.append(delta)
+        return True
 
     def _apply(self, sequence: Sequence, scheduled: ScheduledRow, result: RowResult, now: float) -> None:
         request = sequence.request

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Protocol
 
+import msgspec
+
 from octavo.engine.request import Request, TokenLogprobs
 
 
@@ -18,8 +20,7 @@ class NewRow:
     output_token_ids: list[int]  # generated before a preemption; empty at first
 
 
-@dataclass(slots=True)
-class ScheduledRow:
+class ScheduledRow(msgspec.Struct, gc=False):
     """Compute tokens [start, start + num_tokens) of the row's sequence.
 
     With `num_tokens` 0 the sequence is a fork of the one scheduled just before it, up to `start`: it has the same tokens
@@ -51,8 +52,7 @@ class StepPlan:
     block_copies: list[tuple[int, int]] = field(default_factory=list)
 
 
-@dataclass(slots=True)
-class RowResult:
+class RowResult(msgspec.Struct, gc=False):
     """What the step gave for one scheduled row."""
 
     row: int

@@ -41,6 +41,7 @@ class Scheduler:
         pace: Pace | None = None,
     ) -> None:
         self.pool = pool
+        self._block_size, self._last_offset = pool.block_size, pool.block_size - 1
         self.running = SequenceQueue()
         self.waiting = SequenceQueue()
         self.num_preemptions = 0
@@ -64,10 +65,14 @@ class Scheduler:
 
     def sequence_at(self, row: int) -> Sequence:
         """Who has the row."""
-        sequence = self._sequences[row]
-        if sequence is None:
-            raise LookupError(f"row {row} is free")
-        return sequence
+        return self.sequences_at([row])[0]
+
+    def sequences_at(self, rows: list[int]) -> list[Sequence]:
+        """Who has the rows."""
+        sequences = [sequence for row in rows if (sequence := self._sequences[row]) is not None]
+        if len(sequences) != len(rows):
+            raise LookupError(f"one of the rows {rows} is free")
+        return sequences
 
     def plan(self) -> StepPlan:
         """The next step: running and waiting sequences in the order of their turns, until the budget is spent. Nobody is
@@ -86,6 +91,9 @@ class Scheduler:
                 admits = bool(num_tokens)
             elif running and running[0].row is not None:
                 sequence = running.popleft()
+                if self._goes_on(plan, sequence):
+                    budget -= 1
+                    continue
                 num_tokens = self._continue(sequence, budget)
                 admits = admits and num_tokens is not None and self.num_preemptions == preemptions
             else:
@@ -130,6 +138,20 @@ class Scheduler:
                 raise IntegrityError(f"{sequence.describe()} has followers that do not follow")
             if sequence.leader is not None and (sequence not in sequence.leader.followers or sequence.num_computed):
                 raise IntegrityError(f"{sequence.describe()} follows one that does not lead it")
+
+    def _goes_on(self, plan: StepPlan, sequence: Sequence) -> bool:
+        """Schedule a sequence of which one token is not computed, if that needs no more than a place in the block it writes
+        to, and leaves another one free there: in most steps this is all that there is to do for most sequences."""
+        table = sequence.table
+        start = table.num_tokens
+        offset = start % self._block_size
+        if offset == 0 or offset == self._last_offset or table.was_forked or sequence.followers:
+            return False
+        if len(sequence.request.prompt_token_ids) + len(sequence.output_token_ids) - start != 1 or sequence.row is None:
+            return False
+        table.num_tokens = start + 1
+        plan.scheduled.append(ScheduledRow(sequence.row, start, 1, [], True))
+        return True
 
     def _continue(self, sequence: Sequence, budget: int) -> int | None:
         """How many tokens of a running sequence go into this step, with blocks for them; None if there are none: it keeps

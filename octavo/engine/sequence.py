@@ -31,6 +31,7 @@ class Sequence:
     __slots__ = (
         "_digests",
         "cache_generation",
+        "ending_ids",
         "followers",
         "index",
         "is_in_runner",
@@ -53,6 +54,8 @@ class Sequence:
         self.turn = (0, 0)  # priority and number: who has the lower one is served first; the scheduler gives it
         self.table = BlockTable(pool)
         self.output_token_ids: list[int] = []
+        eos_token_ids = () if request.params.ignore_eos else request.eos_token_ids
+        self.ending_ids = frozenset((*eos_token_ids, *(request.params.stop_token_ids or ())))  # tokens that may end it
         self.row: int | None = None  # in the runner's state arrays; None while waiting
         self.is_in_runner = False  # the runner has been told who has the row
         self.leader: Sequence | None = None  # the one that computes the prompt for this one

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from itertools import compress
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,6 +13,7 @@ from octavo.grammar.matchers import Matcher, Matchers
 from octavo.kernels.ops import Array, KVCache, Ops
 from octavo.models.registry import Model
 from octavo.runner.rows import Rows, StepRows
+from octavo.sampling.sampler import SampleResult
 from octavo.sampling.state import SamplingState
 
 LOGITS_BYTES = 64 << 20  # of logits at once: the logprobs of a long prompt never need gigabytes
@@ -58,10 +58,16 @@ class ModelRunner:
         self._rows.check(step)
         scored_counts = self._rows.scored_counts(step)
         hidden = self._forward(self._rows.batch(step, scored_counts), self._cache)
-        results = [RowResult(row) for row in step.rows.tolist()]
-        sampling = list(compress(results, step.samples))
-        self._sample(self._model, hidden[: len(sampling)], sampling)
-        self._score(self._model, hidden[len(sampling) :], step, scored_counts, results)
+        if step.samples.all():
+            results = self._sample(self._model, hidden[: len(step.rows)], step.rows)
+        else:
+            results = [RowResult(row) for row in step.rows.tolist()]
+            sampling = np.flatnonzero(step.samples)
+            for place, result in zip(
+                sampling.tolist(), self._sample(self._model, hidden[: len(sampling)], step.rows[sampling]), strict=True
+            ):
+                results[place] = result
+        self._score(self._model, hidden[np.count_nonzero(step.samples) :], step, scored_counts, results)
         return results
 
     def close(self) -> None:
@@ -85,34 +91,38 @@ class ModelRunner:
             if each.new_block_ids:
                 self._rows.append_blocks(each.row, each.new_block_ids, replaces_last=each.replaces_last)
 
-    def _sample(self, model: Model, hidden: Array, results: Sequence[RowResult]) -> None:
+    def _sample(self, model: Model, hidden: Array, rows: NDArray[np.int64]) -> list[RowResult]:
         """Draw a token after each hidden state [r, h] and append it to its row; one that fails concerns its row alone. The
         masks were computed beside the model, and those of the next step are computed beside its."""
-        if self._matchers is not None and results:
+        if self._matchers is not None and len(rows):
             self._matchers.wait()
+        numbers = rows.tolist()
+        states = self._rows.states(numbers)
+        drawn: list[SampleResult] = []
         for start, logits in self._logits(model, hidden):
-            part = results[start : start + len(logits)]
-            states = [self._rows.state(result.row) for result in part]
-            drawn_tokens = self._ops.sample(logits, states, self._logprobs_mode)
-            for result, state, drawn in zip(part, states, drawn_tokens, strict=True):
-                result.token_id, result.logprobs, result.error = drawn.token_id, drawn.logprobs, drawn.error
-                if drawn.token_id is not None:
-                    state.append(drawn.token_id)
-        self._follow(results)
-        drawn_tokens = [(result.row, result.token_id) for result in results if result.token_id is not None]
-        if drawn_tokens:
-            self._rows.append_tokens(*zip(*drawn_tokens, strict=True))
+            drawn += self._ops.sample(logits, states[start : start + len(logits)], self._logprobs_mode)
+        token_ids = [each.token_id for each in drawn]
+        for state, token_id in zip(states, token_ids, strict=True):
+            if token_id is not None:
+                state.append(token_id)
+        self._follow(states, token_ids)
+        self._rows.append_tokens(rows, np.array([-1 if token_id is None else token_id for token_id in token_ids]))
+        return [
+            RowResult(row, each.token_id, each.logprobs, None, each.error) for row, each in zip(numbers, drawn, strict=True)
+        ]
 
     def _matcher(self, new: NewRow) -> Matcher | None:
         if new.request.grammar is None or self._matchers is None:
             return None
         return self._matchers.matcher(new.request.grammar, new.output_token_ids)
 
-    def _follow(self, results: Sequence[RowResult]) -> None:
+    def _follow(self, states: Sequence[SamplingState], token_ids: Sequence[int | None]) -> None:
         """Tell the grammars which tokens were drawn."""
-        drawn = [(self._rows.state(result.row).matcher, result.token_id) for result in results]
+        if self._matchers is None:
+            return
+        drawn = [(state.matcher, token) for state, token in zip(states, token_ids, strict=True)]
         steps = [(matcher, [token]) for matcher, token in drawn if matcher is not None and token is not None]
-        if steps and self._matchers is not None:
+        if steps:
             self._matchers.follow(steps)
 
     def _score(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,9 +26,12 @@ class StepRows:
     @classmethod
     def of(cls, scheduled: Sequence[ScheduledRow]) -> StepRows:
         """s >= 1."""
-        table = np.array([(each.row, each.start, each.num_tokens, each.sample) for each in scheduled], np.int64)
-        rows, starts, counts, samples = table.T
-        return cls(rows, starts, counts, samples.astype(np.bool_))
+        return cls(
+            np.array([each.row for each in scheduled], np.int64),
+            np.array([each.start for each in scheduled], np.int64),
+            np.array([each.num_tokens for each in scheduled], np.int64),
+            np.array([each.sample for each in scheduled], np.bool_),
+        )
 
     @property
     def computes(self) -> NDArray[np.bool_]:
@@ -79,10 +83,14 @@ class Rows:
 
     def state(self, row: int) -> SamplingState:
         """The sampling state of a taken row."""
-        state = self._states[row]
-        if state is None:
-            raise RuntimeError(f"row {row} is free")
-        return state
+        return self.states([row])[0]
+
+    def states(self, rows: Sequence[int]) -> list[SamplingState]:
+        """The sampling states of taken rows."""
+        states = [self._states[row] for row in rows]
+        if None in states:
+            raise RuntimeError(f"row {rows[states.index(None)]} is free")
+        return cast("list[SamplingState]", states)
 
     def tokens(self, row: int, start: int, count: int) -> NDArray[np.int32]:
         """The row's token ids at [start, start + count)."""
@@ -95,13 +103,15 @@ class Rows:
         self.block_tables[row, first:last] = block_ids
         self.num_blocks[row] = last
 
-    def append_tokens(self, rows: Sequence[int], token_ids: Sequence[int]) -> None:
-        """One more token for each row; one at max_model_len ends with this step and needs no place for it."""
-        taken = np.array(rows, np.int64)
-        places = self.num_tokens[taken]
-        fits = places < self.token_ids.shape[1]
-        self.token_ids[taken[fits], places[fits]] = np.array(token_ids, np.int32)[fits]
-        self.num_tokens[taken[fits]] += 1
+    def append_tokens(self, rows: NDArray[np.int64], token_ids: NDArray[np.int64]) -> None:
+        """One more token for each row, none where it is negative; one at max_model_len ends with this step and needs no
+        place for it."""
+        places = self.num_tokens[rows]
+        fits = (places < self.token_ids.shape[1]) & (token_ids >= 0)
+        if not fits.all():
+            rows, places, token_ids = rows[fits], places[fits], token_ids[fits]
+        self.token_ids[rows, places] = token_ids
+        self.num_tokens[rows] = places + 1
 
     def check(self, step: StepRows) -> None:
         """RuntimeError when a plan asks for tokens that a row does not have, or has no blocks for: computing it all the
