@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from octavo.engine.request import Request
+from octavo.engine.request import Request, Thinking
 from octavo.kernels.cpu.ops import CpuOps
 from octavo.sampling.exponential import block_sums, exponential
 from octavo.sampling.logprobs import token_logprobs
@@ -38,6 +39,52 @@ def test_tokens_and_logprobs_equal_the_references(
     before = rows.copy()
     assert native(isa).sample(rows, states) == sample(rows, states)
     assert rows.tobytes() == before.tobytes()
+
+
+@dataclass
+class StandInMatcher:
+    """What the sampler looks at in a sequence's grammar."""
+
+    mask: bytes | None
+    error: str | None = None
+
+
+matchers = st.none() | st.builds(
+    StandInMatcher, st.none() | st.binary(min_size=1, max_size=130), st.sampled_from([None, None, "lost"])
+)
+bans = st.fixed_dictionaries(
+    {},
+    optional={
+        "allowed_token_ids": st.lists(st.integers(0, 2), min_size=1, max_size=3, unique=True),
+        "min_tokens": st.integers(0, 9),
+    },
+)
+
+
+@each_isa
+@given(
+    logit_rows(sizes),
+    fields,
+    bans,
+    matchers,
+    histories,
+    st.lists(st.lists(st.integers(0, 2), min_size=1), max_size=3),
+    st.none() | st.builds(Thinking, st.integers(0, 4), st.none() | st.just(2), st.just([0, 1])),
+)
+def test_masks_and_bans_equal_the_references(
+    isa: str,
+    logits: np.ndarray,
+    values: dict[str, Any],
+    bans: dict[str, Any],
+    matcher: StandInMatcher | None,
+    output: list[int],
+    bad_words: list[list[int]],
+    thinking: Thinking | None,
+) -> None:
+    params = SamplingParams(**values, **{name: value for name, value in bans.items() if name not in values})
+    request = Request("r", [], params, 0.0, EOS, bad_words_token_ids=bad_words, thinking=thinking)
+    state = SamplingState(request, 0, output, logits.size, matcher)  # type: ignore[arg-type]
+    assert native(isa).sample(logits[None], [state]) == sample(logits[None], [state])
 
 
 @each_isa
