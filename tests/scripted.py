@@ -106,6 +106,9 @@ class _Row:
         return f"{self.request_name}/{self.new.index}"
 
 
+NOTHING = -1  # in a place of the cache that was not written
+
+
 class ScriptedRunner:
     """`Runner` of prepared ids. `on_step` is called with each plan, between its rows' bookkeeping and the
     computation, and may raise. Steps that fail by script have done nothing at all.
@@ -130,7 +133,8 @@ class ScriptedRunner:
         self.closed = False
         self.rows: dict[int, _Row] = {}
         self.num_computed_tokens = 0
-        self._written = np.full((self.num_blocks, self.script.block_size, 3), -1)  # token id, position and history
+        self.num_releases = 0
+        self._written = np.full((self.num_blocks, self.script.block_size, 3), NOTHING)  # token id, position and history
         self._holders: list[set[_Row]] = [set() for _ in range(self.num_blocks)]
 
     def execute(self, plan: StepPlan) -> list[RowResult]:
@@ -152,6 +156,11 @@ class ScriptedRunner:
             self._append_blocks(self.rows[scheduled.row], scheduled, plan.block_copies)
             self._write(self.rows[scheduled.row], scheduled)
         return [self._read_back_and_draw(scheduled) for scheduled in plan.scheduled]
+
+    def release_cache(self) -> None:
+        """See `Runner`."""
+        self._written[:] = NOTHING
+        self.num_releases += 1
 
     def close(self) -> None:
         """See `Runner`."""

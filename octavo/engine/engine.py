@@ -151,10 +151,12 @@ class Engine:
 
     def reset_prefix_cache(self, reset_running_requests: bool = False) -> bool:
         """Requests from now on find nothing that was computed before. Running ones keep their blocks, or, if asked for,
-        start again. Always True."""
+        start again. Where none holds a block, the cache's memory is the operating system's again. Always True."""
         if reset_running_requests:
             self._scheduler.preempt_all()
         self._pool.forget_contents()
+        if not self._pool.num_held:
+            self._runner.release_cache()
         return True
 
     def check_integrity(self) -> dict[str, int]:

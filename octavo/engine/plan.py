@@ -74,5 +74,8 @@ class Runner(Protocol):
     def execute(self, plan: StepPlan) -> list[RowResult]:
         """One result per scheduled row, in order. Appends sampled tokens to its own rows."""
 
+    def release_cache(self) -> None:
+        """Give back the cache's memory until blocks are written again: nobody holds one, and none is to be found."""
+
     def close(self) -> None:
         """Give back weights and cache."""

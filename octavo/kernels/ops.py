@@ -70,6 +70,9 @@ class KVCache(Protocol):
     def copy_blocks(self, pairs: Sequence[tuple[int, int]]) -> None:
         """Copy whole blocks, all layers, from the first to the second of each pair."""
 
+    def release(self) -> None:
+        """Give the memory back until blocks are written again; what they held is lost."""
+
     def close(self) -> None:
         """Give the memory back."""
 

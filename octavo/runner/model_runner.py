@@ -70,6 +70,10 @@ class ModelRunner:
         self._score(self._model, hidden[np.count_nonzero(step.samples) :], step, scored_counts, results)
         return results
 
+    def release_cache(self) -> None:
+        """See `Runner`."""
+        self._cache.release()
+
     def close(self) -> None:
         """Give back weights and cache. Idempotent."""
         if self._model is not None:

@@ -54,6 +54,8 @@ for name, lengths, params in steps:
     run(name, lengths, **params)
     report[name + " peak"] = resident("VmHWM")
     report[name] = settled()
+engine.reset_prefix_cache()
+report["reset"] = settled()
 engine.close()
 del engine
 report["closed"] = settled()
@@ -96,6 +98,8 @@ def test_a_large_cache_that_is_little_used_stays_small(smollm2: Path) -> None:
     assert plan.kv_cache > 7.9 * (1 << 30)
     seen = measure(options, ("use", [100] * 20, {}))
     used = 20 * plan.blocks_for(100) * plan.sizes.block
+    assert used - 8 * MIB < seen["use"] - seen["reset"]
+    assert seen["reset"] - seen["loaded"] < 8 * MIB
     assert seen["use"] - seen["loaded"] < used + 30 * 2 * MIB + 16 * MIB
     assert seen["loaded"] - seen["imported"] < plan.sizes.weights + 20 * MIB
     assert seen["closed"] - seen["imported"] < 24 * MIB

@@ -256,6 +256,23 @@ def test_a_reset_can_start_running_requests_again() -> None:
     assert runner.num_computed_tokens == 40 + 41 + 3
 
 
+def test_a_reset_gives_the_memory_back_where_nobody_holds_a_block() -> None:
+    engine, runner, _ = engine_of()
+    engine.add(make_request("a", prompt_of(40), 5))
+    engine.step()
+    engine.reset_prefix_cache()
+    assert runner.num_releases == 0
+    run(engine)
+    engine.reset_prefix_cache()
+    assert runner.num_releases == 1
+    assert len(ids(ask(engine, "b", prompt_of(40)), "b")) == 1
+    engine.add(make_request("c", prompt_of(40), 5))
+    engine.step()
+    engine.reset_prefix_cache(True)
+    assert runner.num_releases == 2
+    assert len(ids(run(engine), "c")) == 4
+
+
 def test_500_starts_and_ends_at_random_times_leave_nothing_behind() -> None:
     generator = random.Random(9)
     engine, runner, _ = engine_of(num_blocks=12, max_model_len=96, max_num_batched_tokens=40)

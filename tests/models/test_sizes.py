@@ -17,6 +17,7 @@ from octavo.kernels.ops import Ops, Quantization
 from octavo.models.config import read_model_config
 from octavo.models.registry import build_model
 from octavo.models.sizes import activation_bytes, block_bytes, weights_bytes
+from octavo.runner.batch import Batch
 from octavo.weights.checkpoint import Checkpoint, Weights
 from tests.models.backends import BACKENDS
 from tests.models.tiny import VARIANTS, TinyCheckpoint, tiny_checkpoint, tiny_config
@@ -121,3 +122,32 @@ def test_activations_grow_with_tokens_and_logits_up_to_their_limit() -> None:
     per_token = 5 * (4 * 64 + (2 * 4 + 2 * 2) * 16 + 3 * 112)
     assert activation_bytes(model, 10, 1 << 30) == 10 * per_token + 10 * 160 * 4
     assert activation_bytes(model, 10, 1000) == 10 * per_token + 2 * 1000
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_a_released_cache_takes_no_memory_until_it_is_written_again(backend: str) -> None:
+    """64 MiB: 2 layers, 2 heads of 64, 32,768 tokens in float32."""
+    ops, heads, tokens = BACKENDS[backend](), (2, 2, 64), 1 << 15
+    cache = ops.kv_cache(2, tokens // 16, 16, 2, 64, DTYPES[0])
+    nothing, everywhere = np.zeros(0, np.int32), np.arange(tokens, dtype=np.int64)
+    slots = Batch(nothing, nothing, everywhere, nothing, nothing, nothing.reshape(0, 0), nothing)
+    rows = np.ones((tokens, 6 * 64), np.float32)
+
+    def fill() -> int:
+        for layer in range(2):
+            ops.write_cache(rows, cache, layer, slots, heads)
+        return resident()
+
+    sizes = []
+    for _ in range(3):
+        sizes.append(fill())
+        cache.release()
+        sizes.append(resident())
+    assert min(sizes[::2]) - max(sizes[1::2]) > 60 << 20
+    assert max(sizes[1::2]) - min(sizes[1::2]) < 8 << 20
+    assert cache.nbytes == 2 * 2 * 2 * 64 * tokens * 4
+
+
+def resident() -> int:
+    """Bytes of this process."""
+    return int(psutil.Process().memory_info().rss)

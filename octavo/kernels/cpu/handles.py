@@ -94,11 +94,14 @@ class NativeCache:
         self.kv_heads = kv_heads
         self.head_size = head_size
         self.dtype = np.dtype(dtype)
-        code = dtype_code(dtype)
-        self.pointer = library.octavo_cache_new(context, layers, blocks, block_size, kv_heads, head_size, code)
+        self._shape = context, layers, blocks, block_size, kv_heads, head_size, dtype_code(dtype)
+        self._open()
+        self.nbytes: int = library.octavo_cache_bytes(self.pointer)
+
+    def _open(self) -> None:
+        self.pointer = self.library.octavo_cache_new(*self._shape)
         if self.pointer is None:
             raise last_failure()
-        self.nbytes: int = library.octavo_cache_bytes(self.pointer)
 
     def copy_blocks(self, pairs: Sequence[tuple[int, int]]) -> None:
         """Copy whole blocks, all layers, from the first to the second of each pair, in order. IndexError for a block that
@@ -109,6 +112,11 @@ class NativeCache:
         status = self.library.octavo_cache_copy(self.pointer, address(flat, INT32), len(pairs))
         if status:
             raise failure(status)
+
+    def release(self) -> None:
+        """Take new memory, none of it touched, in place of the old."""
+        self.close()
+        self._open()
 
     def close(self) -> None:
         """Give the memory back; any later use is a ValueError."""
