@@ -2,6 +2,8 @@
 #   make serve     SmolLM2-135M-Instruct on 127.0.0.1:8000 (OPTIONS="--port 9000" adds flags)
 #   make test      the tests                      make oracle    those that compare with torch and transformers
 #   make lint      ruff and mypy                  make nightly   the tests with full counts
+#   make sanitize  the native tests under the address, undefined-behaviour and thread sanitizers
+#   make aarch64   the native tests cross-compiled and run by qemu (Debian: g++-aarch64-linux-gnu, qemu-user)
 # PYTHON=python3.12 chooses another interpreter, TESTS=tests/front a part of the tests.
 
 PYTHON ?= $(shell for python in python3 python3.13 python3.12 python3.11 python3.10 python; do \
@@ -15,9 +17,14 @@ OPTIONS ?=
 SOURCES := pyproject.toml $(shell find native -name CMakeLists.txt -o -name '*.cpp' -o -name '*.h' -o -name '*.cmake' 2>/dev/null)
 NODE_TESTS := $(wildcard tests/e2e/node/package.json)
 # The environment's programs come first: node is one of them where the machine has none.
+COMMA := ,
 TEST_ENVIRONMENT := PATH="$(CURDIR)/$(VENV)/bin:$$PATH"
 
-.PHONY: serve test oracle nightly lint clean
+# Builds the program of native/tests in build/$(1) with the options $(2).
+build_native_tests = cmake -S native -B build/$(1) -DCMAKE_BUILD_TYPE=Release -DOCTAVO_TESTS=ON $(2) >/dev/null \
+  && cmake --build build/$(1) --parallel --target native_tests >/dev/null
+
+.PHONY: serve test oracle nightly lint sanitize aarch64 clean
 .DELETE_ON_ERROR:
 
 serve: $(VENV)/.serve
@@ -31,6 +38,15 @@ nightly: $(VENV)/.test
 
 oracle: $(ORACLE_VENV)/.oracle
 	$(ORACLE_VENV)/bin/python -m pytest --oracle $(TESTS)
+
+sanitize: $(VENV)/.test
+	command -v cmake >/dev/null || $(VENV)/bin/python -m pip install --quiet cmake
+	export $(TEST_ENVIRONMENT); $(call build_native_tests,address,-DOCTAVO_SANITIZE=address$(COMMA)undefined) && build/address/native_tests
+	export $(TEST_ENVIRONMENT); $(call build_native_tests,thread,-DOCTAVO_SANITIZE=thread) && build/thread/native_tests
+
+aarch64:
+	$(call build_native_tests,aarch64,-DCMAKE_SYSTEM_NAME=Linux -DCMAKE_SYSTEM_PROCESSOR=aarch64 -DCMAKE_CXX_COMPILER=aarch64-linux-gnu-g++)
+	qemu-aarch64 -L /usr/aarch64-linux-gnu build/aarch64/native_tests
 
 lint: $(VENV)/.test
 	$(VENV)/bin/ruff check .

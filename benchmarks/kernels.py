@@ -32,6 +32,7 @@ FORMATS = {
     "int4-64-a8": Quantization(4, 64, 8),
 }
 DTYPES = {"bfloat16": np.dtype(ml_dtypes.bfloat16), "float32": np.dtype(np.float32), "float16": np.dtype(np.float16)}
+CACHE_DTYPES = {**DTYPES, "int8": np.dtype(np.int8), "fp8_e4m3": np.dtype(ml_dtypes.float8_e4m3fn)}
 COLD_BYTES = 384 << 20
 ROUNDS = 5
 BEST, BEST_SECONDS = False, 3.0
@@ -112,9 +113,9 @@ def attention(
         tables[row, :count], ids = ids[:count], ids[count:]
     starts = np.arange(len(lengths) + 1, dtype=np.int32) * queries
     tokens = int(starts[-1])
-    step = sum(counts) * size * 2 * k * d * DTYPES[dtype].itemsize
+    step = sum(counts) * size * 2 * k * d * CACHE_DTYPES[dtype].itemsize
     layers = max(1, min(40, COLD_BYTES // step))
-    cache = ops.kv_cache(layers, sum(counts), size, k, d, DTYPES[dtype])
+    cache = ops.kv_cache(layers, sum(counts), size, k, d, CACHE_DTYPES[dtype])
     nothing = np.zeros(0, np.int32)
     everywhere = Batch(nothing, nothing, np.arange(sum(counts) * size), starts, nothing, tables, nothing)
     for layer in range(layers):
@@ -125,13 +126,40 @@ def attention(
     qkv = random.standard_normal((tokens, (n + 2 * k) * d), np.float32)
     work = sum(4 * n * d * (length - queries + (i + 1)) for length in lengths for i in range(queries))
     took = seconds(lambda i: ops.attention(qkv, cache, i % layers, batch, heads, 0.1), max(3, min(200, int(4e9 / work))))
-    read = sum(lengths) * 2 * k * d * DTYPES[dtype].itemsize
-    peak = limits.peak(ops.isa, dtype)
+    read = sum(lengths) * 2 * k * (d * CACHE_DTYPES[dtype].itemsize + (4 if dtype == "int8" else 0))
+    peak = limits.peak(ops.isa, "bfloat16" if dtype in ("int8", "fp8_e4m3") else dtype)
     print(
         f"attention {dtype} {heads}: {len(lengths)} x {queries} queries, {lengths[0]} keys {took * 1e6:10.1f} us"
         f"   {read / took / 1e9:6.2f} GB/s ({read / took / 1e9 / limits.read:4.0%})   {work / took / 1e9:7.1f} GFLOP/s"
         f" ({work / took / 1e9 / peak:4.0%})"
     )
+
+
+def experts(ops: CpuOps, limits: Limits, dtype: str, count: int, width: int, inner: int, chosen: int) -> None:
+    random = np.random.default_rng(0)
+    plain = DTYPES.get(dtype, DTYPES["bfloat16"])
+    gate, down = (random.standard_normal(shape, np.float32).astype(plain) for shape in ((inner, width), (width, inner)))
+    made = [
+        (
+            ops.linear_weight([gate, gate], quantization=FORMATS.get(dtype), activation="silu"),
+            ops.linear_weight([down], quantization=FORMATS.get(dtype)),
+        )
+        for _ in range(count)
+    ]
+    weights = ops.expert_weights(*zip(*made, strict=True))
+    nbytes = sum(part.nbytes for part in made[0])
+    print(f"experts {dtype}: {chosen} of {count} for each row, {width} -> {inner} -> {width}")
+    for rows in (1, 4, 16, 64, 256, 1024):
+        x = random.standard_normal((rows, width), np.float32)
+        routings = [ops.route(random.standard_normal((rows, count), np.float32), chosen, normalise=True) for _ in range(16)]
+        read = nbytes * statistics.mean(int((routing != 0).any(axis=0).sum()) for routing in routings)
+        work = 6 * rows * chosen * width * inner
+        took = seconds(lambda i, x=x, r=routings: ops.experts(x, r[i % 16], weights), max(2, min(64, int(6e10 / work))))
+        bandwidth = read / took / 1e9
+        print(
+            f"  {rows:5} rows {took * 1e6:10.1f} us   {bandwidth:6.2f} GB/s ({bandwidth / limits.read:4.0%} of reading)"
+            f"   {work / took / 1e9:7.1f} GFLOP/s"
+        )
 
 
 def elementwise(ops: CpuOps) -> None:
@@ -143,10 +171,15 @@ def elementwise(ops: CpuOps) -> None:
         qkv = random.standard_normal((rows, 960), np.float32)
         small = ops.linear_weight([np.ones((16, 16), np.float32)])
         narrow = random.standard_normal((rows, 16), np.float32)
+        nothing = np.zeros(0, np.int32)
+        cache = ops.kv_cache(1, -(-rows // 16), 16, 3, 64, DTYPES["bfloat16"])
+        batch = Batch(nothing, positions, np.arange(rows, dtype=np.int64), nothing, nothing, nothing, nothing)
         times = {
             "rms_norm 576": seconds(lambda i, x=x, w=weight: ops.rms_norm(x, w, 1e-5), 200),
             "silu 1536": seconds(lambda i, g=gate_up: ops.silu_and_multiply(g), 200),
-            "rotary 12 x 64": seconds(lambda i, q=qkv, t=table, p=positions: ops.rotary(q, t, p, (9, 3, 64)), 200),
+            "rotary and cache 15 x 64": seconds(
+                lambda i, q=qkv, c=cache, b=batch, t=table: ops.write_cache(q, c, 0, b, (9, 3, 64), lambda _: t), 200
+            ),
             "linear 16 x 16": seconds(lambda i, x=narrow, w=small: ops.linear(x, w), 200),
         }
         print(f"{rows:5} rows: " + ", ".join(f"{name} {took * 1e6:.1f} us" for name, took in times.items()))
@@ -164,10 +197,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--isa", default="auto")
     parser.add_argument("--threads", type=int)
-    parser.add_argument(
-        "--dtype", default="bfloat16", choices=[*DTYPES, *FORMATS], help="of weights; of the cache only dtypes"
-    )
-    parser.add_argument("--only", choices=("linear", "attention", "elementwise", "dequantize"))
+    parser.add_argument("--dtype", default="bfloat16", choices=[*DTYPES, *FORMATS], help="of weights")
+    parser.add_argument("--cache-dtype", default="bfloat16", choices=sorted(CACHE_DTYPES))
+    parser.add_argument("--only", choices=("linear", "attention", "experts", "elementwise", "dequantize"))
     parser.add_argument("--best", action="store_true", help="the quickest call counts: for a machine shared with others")
     options = parser.parse_args()
     global BEST
@@ -190,7 +222,9 @@ def main() -> None:
                 (1, 256, 256),
                 (1, 2000, 2000),
             ):
-                attention(ops, limits, options.dtype, heads, [length] * sequences, queries)
+                attention(ops, limits, options.cache_dtype, heads, [length] * sequences, queries)
+    if options.only in (None, "experts"):
+        experts(ops, limits, options.dtype, count=32, width=2048, inner=768, chosen=4)
     if options.only in (None, "elementwise"):
         elementwise(ops)
     if options.only in (None, "dequantize"):

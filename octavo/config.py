@@ -28,7 +28,7 @@ class EngineConfig:
     download_dir: str | None = option(None, "Cache directory for downloads", group="model")
     dtype: str = option(
         "auto",
-        "Weights and KV cache",
+        "Weights, and the KV cache unless --kv-cache-dtype is given",
         group="model",
         choices=("auto", "bfloat16", "float16", "float32"),
         aliases={"half": "float16", "float": "float32"},
@@ -73,12 +73,19 @@ class EngineConfig:
     cpu_threads: int | None = option(
         None, "Threads of the native kernels (default: what affinity, cgroup and cores allow)", minimum=1, maximum=1024
     )
+    cpu_pin_threads: bool = option(False, "Keep each thread of the native kernels but the first on a core of its own")
     cpu_isa: str = option(
         "auto", "Force a lower instruction set", choices=("auto", "amx", "avx512_bf16", "avx512", "avx2", "generic")
     )
     max_num_seqs: int = option(256, "Sequences in one step", minimum=1)
     max_num_batched_tokens: int | None = option(None, "Tokens in one step (default 2048 on a CPU)", minimum=1)
     block_size: int = option(16, "Tokens in a KV block", minimum=16, multiple_of=16)
+    kv_cache_dtype: str = option(
+        "auto",
+        "KV cache (auto: as the weights); int8 has a scale for each token and head",
+        choices=("auto", "bfloat16", "float16", "float32", "fp8_e4m3", "int8"),
+        aliases={"fp8": "fp8_e4m3"},
+    )
     memory_utilization: float = option(
         0.9,
         "Share of the machine's (cgroup's) available memory that may be used",
@@ -243,5 +250,7 @@ def _check_together(config: EngineConfig) -> None:
         raise OPTIONS["skip_tokenizer_init"].error(
             "leaves no text for --enable-auto-tool-choice and --reasoning-parser; leave them out"
         )
+    if config.backend == "numpy" and config.cpu_pin_threads:
+        raise OPTIONS["cpu_pin_threads"].error("pins the native kernels' threads; it has no meaning with --backend numpy")
     if config.backend == "numpy" and config.cpu_isa != "auto":
         raise OPTIONS["cpu_isa"].error("chooses among the native kernels; it has no meaning with --backend numpy")

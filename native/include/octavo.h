@@ -14,13 +14,17 @@ extern "C" {
 #endif
 
 #define OCTAVO_API __attribute__((visibility("default")))
-#define OCTAVO_ABI_VERSION 3
+#define OCTAVO_ABI_VERSION 4
 
 enum { OCTAVO_OK = 0, OCTAVO_INVALID = 1, OCTAVO_NO_MEMORY = 2, OCTAVO_OUT_OF_RANGE = 3 };
 enum { OCTAVO_FLOAT32 = 0, OCTAVO_BFLOAT16 = 1, OCTAVO_FLOAT16 = 2 };
 /* Formats of weights: the dtypes, and integers of 8 or 4 bits beside activations that are rounded to 16 or 8 bits. */
 enum { OCTAVO_INT8_A16 = 3, OCTAVO_INT8_A8 = 4, OCTAVO_INT4_A16 = 5, OCTAVO_INT4_A8 = 6 };
 enum { OCTAVO_NO_ACTIVATION = 0, OCTAVO_SILU = 1 };
+enum { /* dtypes of a cache only: int8 with a float32 scale for each token and head, E4M3 saturating at 448 */
+  OCTAVO_CACHE_INT8 = 3,
+  OCTAVO_CACHE_FLOAT8 = 4
+};
 
 typedef struct octavo_context octavo_context; /* an instruction set, a number of threads, scratch memory */
 typedef struct octavo_weight octavo_weight;   /* a packed [out, in] matrix with its bias */
@@ -36,6 +40,8 @@ OCTAVO_API int octavo_isa_supported(const char* isa);
 /* NULL on failure. Contexts share one thread pool, which starts as it is needed and stops with the last context. */
 OCTAVO_API octavo_context* octavo_open(const char* isa, int32_t threads);
 OCTAVO_API void octavo_close(octavo_context* context);
+/* Keeps the pool's worker i on processor cpus[i]; cpus[0] stands for the calling thread, which stays free. Linux only. */
+OCTAVO_API int octavo_pin(octavo_context* context, const int32_t* cpus, int64_t count);
 
 /* -- weights --------------------------------------------------------------------------------------------------- */
 /* A [out, in] matrix. `group`: inputs that share a scale, 32 or 64 in the formats of 4 bits, else 0. With an activation the
@@ -65,11 +71,15 @@ OCTAVO_API int octavo_rms_norm(octavo_context* context, const float* x, const fl
                                float epsilon, float* y);
 /* x [rows, 2 * width] -> y [rows, width] */
 OCTAVO_API int octavo_silu_and_multiply(octavo_context* context, const float* x, int64_t rows, int64_t width, float* y);
-/* Rotates `heads` (q, then k) of every row of qkv in place. cos_sin [table_rows, rotary]: cosines, then sines. */
-OCTAVO_API int octavo_rotary(octavo_context* context, float* qkv, int64_t tokens, int64_t row_width, int64_t heads,
-                             int64_t head_size, const float* cos_sin, int64_t table_rows, int64_t rotary,
-                             const int32_t* positions);
-
+/* routing [rows, experts]: the softmax of logits, of which the `chosen` largest of each row stay (of equal ones the first), as
+ * they are or divided by their sum, and the others are 0. */
+OCTAVO_API int octavo_route(octavo_context* context, const float* logits, int64_t rows, int64_t experts, int64_t chosen,
+                            int32_t normalise, float* routing);
+/* y [rows, width] = the sum over all experts e, from first to last, of routing[row, e] * down[e](gate_up[e](x)); experts whose
+ * routing is 0 are left out. With `accumulate`, y += that. The weights of all experts have one shape and format. */
+OCTAVO_API int octavo_experts(octavo_context* context, const octavo_weight* const* gate_up, const octavo_weight* const* down,
+                              int64_t experts, const float* x, int64_t rows, int64_t width, const float* routing, float* y,
+                              int32_t accumulate);
 /* y [count, width] = the rows `indices` of x [rows, width]. */
 OCTAVO_API int octavo_select_rows(octavo_context* context, const float* x, int64_t rows, int64_t width,
                                   const int32_t* indices, int64_t count, float* y);
@@ -80,14 +90,20 @@ OCTAVO_API octavo_cache* octavo_cache_new(octavo_context* context, int64_t layer
 OCTAVO_API int64_t octavo_cache_bytes(const octavo_cache* cache);
 OCTAVO_API int octavo_cache_copy(octavo_cache* cache, const int32_t* pairs, int64_t count);
 OCTAVO_API void octavo_cache_free(octavo_cache* cache);
-/* qkv [tokens, (heads + 2 kv_heads) * head_size]: stores the k and v heads of each token in its slot of one layer. */
-OCTAVO_API int octavo_cache_write(octavo_context* context, octavo_cache* cache, int64_t layer, const float* qkv,
-                                  int64_t heads, const int64_t* slots, int64_t tokens);
+/* qkv [tokens, (heads + 2 kv_heads) * head_size]: rotates the q and k heads of each token in place, then stores its k and v in
+ * its slot of one layer. cos_sin [table_rows, rotary]: cosines, then sines, for the first `rotary` elements of a head, half and
+ * half; NULL: nothing is rotated, and positions [tokens] are not looked at. */
+OCTAVO_API int octavo_cache_write(octavo_context* context, octavo_cache* cache, int64_t layer, float* qkv, int64_t heads,
+                                  const int64_t* slots, int64_t tokens, const float* cos_sin, int64_t table_rows,
+                                  int64_t rotary, const int32_t* positions);
 /* out [tokens, heads * head_size]. query_starts [sequences + 1], lengths [sequences] (keys, this step's included),
- * tables [sequences, table_width]. */
+ * tables [sequences, table_width]; entries before the window of a sequence's first query are not looked at. A query sees the
+ * last `window` keys up to its own. With soft_cap > 0 a score is soft_cap * tanh(score / soft_cap). sinks [heads] or NULL:
+ * scores that take part in each head's softmax and have no value. */
 OCTAVO_API int octavo_attention(octavo_context* context, const octavo_cache* cache, int64_t layer, const float* qkv,
                                 int64_t heads, int64_t tokens, const int32_t* query_starts, const int32_t* lengths,
-                                int64_t sequences, const int32_t* tables, int64_t table_width, float scale, float* out);
+                                int64_t sequences, const int32_t* tables, int64_t table_width, float scale, int64_t window,
+                                float soft_cap, const float* sinks, float* out);
 
 /* -- from logits to tokens. Every row on its own, and its bits are the same in all instruction sets. ----------------- */
 enum { OCTAVO_TOKEN_MASKED = -1, OCTAVO_TOKEN_NOT_FINITE = -2, OCTAVO_TOKEN_NO_SEED = -3 };

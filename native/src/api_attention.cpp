@@ -21,6 +21,9 @@ struct Call {
   const int32_t* tables;
   int64_t table_width;
   float scale;
+  int64_t window;
+  float soft_cap;
+  const float* sinks;
   float* out;
 
   int64_t group() const { return heads / cache.shape.kv_heads; }
@@ -32,6 +35,8 @@ struct Call {
       return fail(OCTAVO_OUT_OF_RANGE, "layer %lld of %lld", number(layer), number(shape.layers));
     if (heads < 1 || heads % shape.kv_heads != 0)
       return fail(OCTAVO_INVALID, "%lld heads do not share %lld KV heads evenly", number(heads), number(shape.kv_heads));
+    if (window < 1) return fail(OCTAVO_INVALID, "a window of %lld keys", number(window));
+    if (!(soft_cap >= 0.0f)) return fail(OCTAVO_INVALID, "a soft cap of %g", static_cast<double>(soft_cap));
     if (query_starts[0] != 0 || query_starts[sequences] != tokens)
       return fail(OCTAVO_INVALID, "query_starts must go from 0 to %lld", number(tokens));
     for (int64_t s = 0; s < sequences; ++s) {
@@ -43,7 +48,10 @@ struct Call {
       if (blocks > table_width)
         return fail(OCTAVO_OUT_OF_RANGE, "sequence %lld: %lld keys in a table of %lld blocks", number(s), number(length),
                     number(table_width));
-      for (int64_t b = 0; b < blocks; ++b) {
+      // Blocks that lie before the window of the first query are not looked at.
+      const int64_t first_position = length - queries(s);
+      const int64_t first_key = first_position < window ? 0 : first_position - window + 1;
+      for (int64_t b = first_key / shape.block_size; b < blocks; ++b) {
         const int32_t id = tables[s * table_width + b];
         if (id < 0 || id >= shape.blocks)
           return fail(OCTAVO_OUT_OF_RANGE, "sequence %lld: block %d of %lld", number(s), id, number(shape.blocks));
@@ -71,7 +79,10 @@ struct Call {
             kv_head,
             first_row,
             std::min(first_row + kAttentionRows, rows),
-            scale};
+            scale,
+            window,
+            soft_cap,
+            sinks == nullptr ? nullptr : sinks + kv_head * group()};
   }
 };
 
@@ -122,7 +133,7 @@ class WorkList {
       }
       const Shared& shared = shared_[item.shared];
       float* first = partials + shared.first_partial * floats;
-      kernels.attend_split(task, item.split, own, first + item.split * floats);
+      kernels.attend_split(task, task.first_split() + item.split, own, first + item.split * floats);
       if (done[item.shared].fetch_add(1) + 1 == shared.splits) kernels.merge(task, own, first);
     });
   }
@@ -162,11 +173,12 @@ using namespace octavo;
 
 int octavo_attention(octavo_context* context, const octavo_cache* cache, int64_t layer, const float* qkv, int64_t heads,
                      int64_t tokens, const int32_t* query_starts, const int32_t* lengths, int64_t sequences,
-                     const int32_t* tables, int64_t table_width, float scale, float* out) {
+                     const int32_t* tables, int64_t table_width, float scale, int64_t window, float soft_cap,
+                     const float* sinks, float* out) {
   if (missing(context) || missing(cache)) return closed();
   return guarded([&] {
-    const Call call{*context, *cache,    layer,  qkv,         heads, tokens, query_starts,
-                    lengths,  sequences, tables, table_width, scale, out};
+    const Call call{*context,  *cache, layer,       qkv,   heads,  tokens,   query_starts, lengths,
+                    sequences, tables, table_width, scale, window, soft_cap, sinks,        out};
     if (const int status = call.check(); status != OCTAVO_OK) return status;
     std::lock_guard<std::mutex> lock(context->mutex);
     WorkList(call).run();

@@ -1,4 +1,4 @@
-// The paged cache: memory, copies, writes.
+// The paged cache: memory, copies, and writes with the rotation before them.
 #include <algorithm>
 #include <cstring>
 
@@ -10,11 +10,12 @@ namespace {
 CacheShape make_shape(const octavo_context& context, int64_t layers, int64_t blocks, int64_t block_size, int64_t kv_heads,
                       int64_t head_size, int32_t dtype) {
   const int64_t depth = context.kernels->attention[dtype].depth;
+  const int64_t scale_bytes = dtype == kCacheInt8 ? kTileTokens * static_cast<int64_t>(sizeof(float)) : 0;
   CacheShape shape{dtype, layers, blocks, block_size, kv_heads, head_size, 0, 0, 0, 0};
   shape.key_rows = ceil_div(head_size, depth) * depth;
   shape.value_columns = ceil_div(head_size, 16) * 16;
-  shape.key_bytes = shape.key_rows * kTileTokens * element_bytes(dtype);
-  shape.tile_bytes = shape.key_bytes + kTileTokens * shape.value_columns * element_bytes(dtype);
+  shape.key_bytes = shape.key_elements() * cache_element_bytes(dtype) + scale_bytes;
+  shape.tile_bytes = shape.key_bytes + shape.value_elements() * cache_element_bytes(dtype) + scale_bytes;
   return shape;
 }
 
@@ -31,7 +32,7 @@ octavo_cache* octavo_cache_new(octavo_context* context, int64_t layers, int64_t 
   }
   octavo_cache* cache = nullptr;
   guarded([&] {
-    if (dtype < 0 || dtype >= kDTypes) return fail(OCTAVO_INVALID, "unknown dtype %d", dtype);
+    if (dtype < 0 || dtype >= kCacheDTypes) return fail(OCTAVO_INVALID, "unknown cache dtype %d", dtype);
     if (block_size < kTileTokens || block_size % kTileTokens != 0)
       return fail(OCTAVO_INVALID, "block_size must be a multiple of 16, not %lld", number(block_size));
     const int64_t limit = INT32_MAX;
@@ -63,8 +64,9 @@ int octavo_cache_copy(octavo_cache* cache, const int32_t* pairs, int64_t count) 
   return OCTAVO_OK;
 }
 
-int octavo_cache_write(octavo_context* context, octavo_cache* cache, int64_t layer, const float* qkv, int64_t heads,
-                       const int64_t* slots, int64_t tokens) {
+int octavo_cache_write(octavo_context* context, octavo_cache* cache, int64_t layer, float* qkv, int64_t heads,
+                       const int64_t* slots, int64_t tokens, const float* cos_sin, int64_t table_rows, int64_t rotary,
+                       const int32_t* positions) {
   if (missing(context) || missing(cache)) return closed();
   const CacheShape& shape = cache->shape;
   if (layer < 0 || layer >= shape.layers)
@@ -73,14 +75,24 @@ int octavo_cache_write(octavo_context* context, octavo_cache* cache, int64_t lay
   for (int64_t t = 0; t < tokens; ++t)
     if (slots[t] < 0 || slots[t] >= limit)
       return fail(OCTAVO_OUT_OF_RANGE, "slot %lld of %lld", number(slots[t]), number(limit));
-  const CacheWrite write = context->kernels->cache_writes[shape.dtype];
+  const bool turns = cos_sin != nullptr;
+  if (turns && (rotary < 0 || rotary % 2 != 0 || rotary > shape.head_size))
+    return fail(OCTAVO_INVALID, "a rotary part of %lld in heads of %lld", number(rotary), number(shape.head_size));
+  for (int64_t t = 0; turns && t < tokens; ++t)
+    if (positions[t] < 0 || positions[t] >= table_rows)
+      return fail(OCTAVO_OUT_OF_RANGE, "position %d at index %lld is not below %lld", positions[t], number(t),
+                  number(table_rows));
+  const Kernels& kernels = *context->kernels;
+  const CacheWrite write = kernels.cache_writes[shape.dtype];
   const int64_t size = shape.kv_heads * shape.head_size;
   const int64_t width = heads * shape.head_size + 2 * size;
-  const int threads = threads_for(*context, tokens * size, 4096);
+  const int threads = threads_for(*context, tokens * width, 8192);
   const int64_t chunk = threads == 1 ? std::max<int64_t>(tokens, 1) : ceil_div(tokens, 4 * threads);
   pool::parallel(threads, ceil_div(tokens, chunk), [&](int64_t item, int) {
     for (int64_t t = item * chunk; t < std::min(tokens, (item + 1) * chunk); ++t) {
-      const float* k = qkv + t * width + heads * shape.head_size;
+      float* row = qkv + t * width;
+      if (turns) kernels.rotate(row, heads + shape.kv_heads, shape.head_size, cos_sin + positions[t] * rotary, rotary);
+      const float* k = row + heads * shape.head_size;
       write(shape, cache->layer(layer), slots[t], k, k + size);
     }
   });

@@ -1,4 +1,4 @@
-// The operations of a step that work on rows alone: products, lookup, norm, activation, rotation.
+// The operations of a step that work on rows alone: products, lookup, norm, activation.
 #include <algorithm>
 
 #include "context.h"
@@ -120,23 +120,6 @@ int octavo_silu_and_multiply(octavo_context* context, const float* x, int64_t ro
   if (missing(context)) return closed();
   for_rows(*context, rows, 4 * width, [&](int64_t first, int64_t count) {
     context->kernels->silu_and_multiply(x + first * 2 * width, count, width, y + first * width);
-  });
-  return OCTAVO_OK;
-}
-
-int octavo_rotary(octavo_context* context, float* qkv, int64_t tokens, int64_t row_width, int64_t heads, int64_t head_size,
-                  const float* cos_sin, int64_t table_rows, int64_t rotary, const int32_t* positions) {
-  if (missing(context)) return closed();
-  if (rotary < 0 || rotary % 2 != 0 || rotary > head_size || heads * head_size > row_width)
-    return fail(OCTAVO_INVALID, "rotary part %lld of %lld heads of %lld in rows of %lld", number(rotary), number(heads),
-                number(head_size), number(row_width));
-  for (int64_t t = 0; t < tokens; ++t)
-    if (positions[t] < 0 || positions[t] >= table_rows)
-      return fail(OCTAVO_OUT_OF_RANGE, "position %d at index %lld is not below %lld", positions[t], number(t),
-                  number(table_rows));
-  for_rows(*context, tokens, heads * head_size, [&](int64_t first, int64_t count) {
-    for (int64_t t = first; t < first + count; ++t)
-      context->kernels->rotate(qkv + t * row_width, heads, head_size, cos_sin + positions[t] * rotary, rotary);
   });
   return OCTAVO_OK;
 }

@@ -11,6 +11,7 @@ namespace {
 thread_local char last_error[256] = "";
 
 constexpr int kMaxThreads = 1024;
+constexpr int kMaxCpus = 1024;  // bits of cpu_set_t
 
 // Where an output lies, and how many from there on lie side by side.
 struct Place {
@@ -88,6 +89,16 @@ octavo_context* octavo_open(const char* isa, int32_t threads) {
 }
 
 void octavo_close(octavo_context* context) { delete context; }
+
+int octavo_pin(octavo_context* context, const int32_t* cpus, int64_t count) {
+  if (missing(context)) return closed();
+  return guarded([&] {
+    for (int64_t i = 0; i < count; ++i)
+      if (cpus[i] < 0 || cpus[i] >= kMaxCpus) return fail(OCTAVO_OUT_OF_RANGE, "processor %d", cpus[i]);
+    if (!pool::pin({cpus, cpus + count})) return fail(OCTAVO_INVALID, "the system does not let threads be pinned");
+    return static_cast<int>(OCTAVO_OK);
+  });
+}
 
 octavo_weight* octavo_weight_new(octavo_context* context, int32_t format, int64_t group, int32_t activation, int64_t in,
                                  int64_t out) {

@@ -18,6 +18,7 @@ struct octavo_context {
   std::mutex mutex;  // one call at a time uses the scratch memory
   octavo::Arena weights;
   octavo::Scratch activations;
+  octavo::Scratch experts;
   octavo::Scratch attention;
   octavo::Scratch partials;
   octavo::Scratch sampling;

@@ -5,6 +5,13 @@
 #include <algorithm>
 #include <new>
 
+#if defined(__SANITIZE_ADDRESS__)
+#include <sanitizer/asan_interface.h>
+#else
+#define ASAN_POISON_MEMORY_REGION(data, bytes) (static_cast<void>(data), static_cast<void>(bytes))
+#define ASAN_UNPOISON_MEMORY_REGION(data, bytes) (static_cast<void>(data), static_cast<void>(bytes))
+#endif
+
 namespace octavo {
 namespace {
 
@@ -27,9 +34,14 @@ Mapping::Mapping(size_t bytes) : mapped_(round_up(bytes, 4096) + kHugePage), byt
 #ifdef MADV_HUGEPAGE
   madvise(data_, bytes, MADV_HUGEPAGE);  // advice: without huge pages it only runs slower
 #endif
+  ASAN_POISON_MEMORY_REGION(base_, mapped_);
+  ASAN_UNPOISON_MEMORY_REGION(data_, bytes);
 }
 
-Mapping::~Mapping() { munmap(base_, mapped_); }
+Mapping::~Mapping() {
+  ASAN_UNPOISON_MEMORY_REGION(base_, mapped_);
+  munmap(base_, mapped_);
+}
 
 Arena::Piece Arena::allocate(size_t bytes) {
   std::lock_guard<std::mutex> lock(mutex_);
@@ -39,8 +51,10 @@ Arena::Piece Arena::allocate(size_t bytes) {
     mapping = std::make_shared<Mapping>(std::max(wanted, kArenaBytes));
     current_ = mapping;
     used_ = 0;
+    ASAN_POISON_MEMORY_REGION(mapping->data(), mapping->bytes());
   }
   char* data = mapping->data() + used_;
+  ASAN_UNPOISON_MEMORY_REGION(data, bytes);
   used_ += wanted;
   return {std::move(mapping), data};
 }
@@ -50,6 +64,8 @@ void* Scratch::reserve(size_t bytes) {
     mapping_.reset();
     mapping_ = std::make_unique<Mapping>(round_up(bytes + bytes / 4, 4096));
   }
+  ASAN_POISON_MEMORY_REGION(mapping_->data(), mapping_->bytes());
+  ASAN_UNPOISON_MEMORY_REGION(mapping_->data(), bytes);
   return mapping_->data();
 }
 

@@ -1,4 +1,5 @@
-// Memory from the operating system: zeroed lazily, in huge pages where it has them.
+// Memory from the operating system: zeroed lazily, in huge pages where it has them. In a build with the address sanitizer
+// what nobody has asked for may not be touched.
 #pragma once
 
 #include <cstddef>

@@ -39,7 +39,16 @@ class Pool {
     wake_.notify_all();
     for (auto& worker : workers_) worker.join();
     workers_.clear();
+    cpus_.clear();
     stopping_ = false;
+  }
+
+  bool pin(std::vector<int> cpus) {
+    std::lock_guard<std::mutex> turn(turn_);
+    cpus_ = std::move(cpus);
+    bool all = true;
+    for (size_t id = 1; id <= workers_.size(); ++id) all = pin_worker(id) && all;
+    return all;
   }
 
   void run(int threads, int64_t items, Task task, void* context) {
@@ -65,10 +74,24 @@ class Pool {
   // Where the system refuses a thread, the others do the work.
   void grow(int threads) {
     try {
-      for (int id = static_cast<int>(workers_.size()) + 1; id < threads; ++id)
+      for (int id = static_cast<int>(workers_.size()) + 1; id < threads; ++id) {
         workers_.emplace_back([this, id] { work(id); });
+        pin_worker(static_cast<size_t>(id));
+      }
     } catch (const std::system_error&) {
     }
+  }
+
+  bool pin_worker(size_t id) {
+    if (id >= cpus_.size()) return true;
+#if defined(__linux__)
+    cpu_set_t set;
+    CPU_ZERO(&set);
+    CPU_SET(cpus_[id], &set);
+    return pthread_setaffinity_np(workers_[id - 1].native_handle(), sizeof set, &set) == 0;
+#else
+    return false;
+#endif
   }
 
   static uint64_t limit_of(uint64_t ticket) { return ticket >> kLimitShift; }
@@ -122,6 +145,7 @@ class Pool {
   }
 
   std::mutex turn_;  // one job at a time
+  std::vector<int> cpus_;
   Task task_ = nullptr;
   void* context_ = nullptr;
   int64_t items_ = 0;
@@ -160,6 +184,7 @@ void release() {
   if (--users == 0) pool->stop();
 }
 
+bool pin(std::vector<int> cpus) { return pool->pin(std::move(cpus)); }
 void run(int threads, int64_t items, Task task, void* context) { pool->run(threads, items, task, context); }
 
 }  // namespace octavo::pool

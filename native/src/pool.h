@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <type_traits>
 #include <utility>
+#include <vector>
 
 namespace octavo::pool {
 
@@ -13,6 +14,10 @@ using Task = void (*)(void* context, int64_t item, int worker);
 // Every user holds the pool from retain to release; the last release joins the workers.
 void retain();
 void release();
+
+// Keep worker i, those of later calls too, on the processor cpus[i]; cpus[0], the caller's, is not looked at. Workers beyond
+// the list go where the system likes, as all do at first. False where the system refuses or knows no such thing.
+bool pin(std::vector<int> cpus);
 
 // Run task(context, 0 .. items - 1, worker) on the caller and up to threads - 1 workers, which are started when first
 // needed; returns when all is done. Callers in several threads take turns. Items are claimed in order.

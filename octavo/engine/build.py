@@ -45,7 +45,7 @@ def build_engine(config: EngineConfig, report: Report) -> Engine:
     model = build_model(model_config, weights, ops)
     phases.begin("allocating cache")
     _, kv_heads, head_size = model_config.qkv_heads
-    cache = ops.kv_cache(model_config.num_layers, plan.num_blocks, plan.block_size, kv_heads, head_size, dtype)
+    cache = ops.kv_cache(model_config.num_layers, plan.num_blocks, plan.block_size, kv_heads, head_size, planned.cache_dtype)
     limits = plan.limits
     matchers = Matchers(
         lambda: open_tokenizer(config, open_checkpoint(path)), lambda tokenizer: all_eos_token_ids(tokenizer, model_config)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 
 from octavo.cache.memory import usable_memory
@@ -21,6 +22,13 @@ from octavo.runner.model_runner import LOGITS_BYTES
 from octavo.weights.checkpoint import Checkpoint
 from octavo.weights.loader import open_checkpoint, weights_dtype, weights_quantization
 
+_CACHE_DTYPES = {
+    "bfloat16": np.dtype(ml_dtypes.bfloat16),
+    "float16": np.dtype(np.float16),
+    "float32": np.dtype(np.float32),
+    "fp8_e4m3": np.dtype(ml_dtypes.float8_e4m3fn),
+    "int8": np.dtype(np.int8),
+}
 _SHOWN_LENGTHS = (1024, 4096)  # tokens, beside max_model_len
 
 
@@ -31,7 +39,8 @@ class PlannedModel:
     config: EngineConfig
     checkpoint: Checkpoint
     model: ModelConfig
-    dtype: np.dtype[Any]  # of weights and KV cache
+    dtype: np.dtype[Any]  # of the weights
+    cache_dtype: np.dtype[Any]
     quantization: Quantization | None  # of projections
     ops: Ops
     memory: MemoryPlan
@@ -48,6 +57,7 @@ class PlannedModel:
             f"{self.config.memory_utilization:g}",
             "weights": f"{sizes.weights / 2**20:,.0f} MiB",
             "activations": f"{sizes.activations / 2**20:,.0f} MiB at most",
+            "KV cache dtype": self.cache_dtype.name,
             "KV cache": f"{plan.num_blocks:,} blocks of {plan.block_size} tokens, {in_words(plan.kv_cache)} at most",
             "KV bytes per token": f"{-(-sizes.block // plan.block_size):,}",
             "requests that fit": ", ".join(self._requests()),
@@ -105,14 +115,21 @@ def plan_model(config: EngineConfig, path: Path, usable: int | None = None) -> P
     sizes = _sizes(config, checkpoint, model, ops)
     memory = _divide(config, model, sizes, usable_memory() if usable is None else usable)
     dtype = weights_dtype(config.dtype, model.dtype)
-    return PlannedModel(config, checkpoint, model, dtype, weights_quantization(config), ops, memory)
+    return PlannedModel(
+        config, checkpoint, model, dtype, _cache_dtype(config, dtype), weights_quantization(config), ops, memory
+    )
+
+
+def _cache_dtype(config: EngineConfig, weights: np.dtype[Any]) -> np.dtype[Any]:
+    choice = config.kv_cache_dtype
+    return weights if choice == "auto" else _CACHE_DTYPES[choice]
 
 
 def _sizes(config: EngineConfig, checkpoint: Checkpoint, model: ModelConfig, ops: Ops) -> Sizes:
     """All but the activations, which depend on the limits."""
     dtype = weights_dtype(config.dtype, model.dtype)
     weights = weights_bytes(model, checkpoint, dtype, ops, weights_quantization(config))
-    return Sizes(weights, block_bytes(model, config.block_size, dtype, ops), 0)
+    return Sizes(weights, block_bytes(model, config.block_size, _cache_dtype(config, dtype), ops), 0)
 
 
 def _divide(config: EngineConfig, model: ModelConfig, sizes: Sizes, usable: int) -> MemoryPlan:

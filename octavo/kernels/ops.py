@@ -112,6 +112,10 @@ class Ops(Protocol):
     ) -> int:
         """Bytes that such a `linear_weight` takes in memory, padding included, biases not."""
 
+    def expert_weights(self, gate_up: Sequence[Handle], down: Sequence[Handle]) -> Handle:
+        """The weights of a mixture of experts: of each a `linear_weight` [2i, h] with an activation, and one [h, i]; all
+        experts of one shape and format."""
+
     def vector_weight(self, weight: NDArray[Any]) -> Array:
         """A norm's weight as float32 [h]."""
 
@@ -137,26 +141,56 @@ class Ops(Protocol):
         """[t, in] -> [t, out], plus bias; with an activation [t, out / 2]. With `residual` of that shape: adds the result
         into it, in place, and returns it."""
 
+    def route(self, logits: Array, chosen: int, *, normalise: bool) -> Array:
+        """[t, e] logits -> [t, e] routing weights: the softmax over the experts where it is among the row's `chosen` largest
+        (of equal ones the first), else 0; `normalise`: divided by their sum. A row with NaN gives NaN."""
+
+    def experts(self, x: Array, routing: Array, weights: Handle, residual: Array | None = None) -> Array:
+        """[t, h] -> [t, h]: the sum over the experts, from first to last, of routing [t, e] times the expert's result
+        (Shazeer et al., 2017). Experts whose routing is 0 are left out. With `residual`: added into it, in place."""
+
     def rms_norm(self, x: Array, weight: Array, epsilon: float) -> Array:
         """x / sqrt(mean(x^2) + epsilon) * weight over the last axis (Zhang and Sennrich, 2019). Contiguous [..., h]."""
 
     def silu_and_multiply(self, gate_up: Array) -> Array:
         """[t, 2i] -> [t, i]: silu(first half) * second half."""
 
-    def rotary(self, qkv: Array, table: RotaryTable, positions: NDArray[np.int32], heads: tuple[int, int, int]) -> None:
-        """Rotate the q and k heads of qkv [t, (n + 2k) * d] in place, the half-split ("neox") form; the columns of the
-        table are as many as the dimensions that are rotated. heads = (n, k, d)."""
-
-    def write_cache(self, qkv: Array, cache: KVCache, layer: int, batch: Batch, heads: tuple[int, int, int]) -> None:
+    def write_cache(
+        self,
+        qkv: Array,
+        cache: KVCache,
+        layer: int,
+        batch: Batch,
+        heads: tuple[int, int, int],
+        table: RotaryTable | None = None,
+    ) -> None:
         """Store the k and v heads of qkv [t, (n + 2k) * d] in the slots `batch.slot_mapping`, rounded to the cache's
-        dtype."""
+        dtype: int8 with a scale of its own for each token's k and v of each head, the largest magnitude becoming 127;
+        float8_e4m3fn at +-448 where a value lies beyond. heads = (n, k, d).
+
+        With a `table` the q and k heads are rotated by `batch.positions` before, in place, in the half-split ("neox")
+        form (Su et al., 2021); the columns of the table are as many as the dimensions that are rotated."""
 
     def attention(
-        self, qkv: Array, cache: KVCache, layer: int, batch: Batch, heads: tuple[int, int, int], scale: float
+        self,
+        qkv: Array,
+        cache: KVCache,
+        layer: int,
+        batch: Batch,
+        heads: tuple[int, int, int],
+        scale: float,
+        *,
+        window: int | None = None,
+        soft_cap: float | None = None,
+        sinks: Array | None = None,
     ) -> Array:
         """Causal attention of the q heads over the paged keys and values (those of this step were written before):
         [t, n * d]. Keys are walked in fixed tiles from position 0; softmax in float32; query head i uses KV head
-        i // (n / k)."""
+        i // (n / k).
+
+        `window`: a query sees the last `window` keys up to its own; blocks of the table that lie before those of a
+        sequence's first query are not looked at. `soft_cap`: scores become soft_cap * tanh(score / soft_cap) (Gemma 2).
+        `sinks` [n]: a score of each head that takes part in the softmax and has no value (gpt-oss)."""
 
     def sample(
         self, logits: Array, states: Sequence[SamplingState], logprobs_mode: str = "raw_logprobs"
@@ -171,7 +205,8 @@ class Ops(Protocol):
     def kv_cache(
         self, layers: int, blocks: int, block_size: int, kv_heads: int, head_size: int, dtype: np.dtype[Any]
     ) -> KVCache:
-        """A zeroed cache; memory is reserved, and touched only as blocks are written."""
+        """A zeroed cache; memory is reserved, and touched only as blocks are written. dtype: float32, bfloat16, float16,
+        int8 or ml_dtypes' float8_e4m3fn."""
 
     def close(self) -> None:
         """Stop the backend's threads."""

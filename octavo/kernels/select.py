@@ -27,7 +27,7 @@ def select_ops(config: EngineConfig) -> Ops:
 def _native(config: EngineConfig) -> Ops:
     from octavo.kernels.cpu.ops import CpuOps
 
-    return CpuOps(config.cpu_threads, config.cpu_isa)
+    return CpuOps(config.cpu_threads, config.cpu_isa, pin=config.cpu_pin_threads)
 
 
 def _numpy(reason: str) -> Ops:

@@ -38,7 +38,6 @@ class Attention:
     def __call__(self, x: Array, batch: Batch, cache: KVCache, residual: Array) -> Array:
         """[t, h], added into `residual` [t, h] in place; the cache takes the new keys and values."""
         qkv = self._qkv(x)  # [t, (n + 2k) * d]
-        self._rotary(qkv, batch.positions, self._heads)
-        self._ops.write_cache(qkv, cache, self._layer, batch, self._heads)
+        self._ops.write_cache(qkv, cache, self._layer, batch, self._heads, self._rotary.table)
         mixed = self._ops.attention(qkv, cache, self._layer, batch, self._heads, self._scale)
         return self._output(mixed, residual)

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from octavo.errors import LoadError
-from octavo.kernels.ops import Array, Ops
+from octavo.kernels.ops import Array
 from octavo.models.config import ModelConfig
 
 _TABLE_STEP = 1024  # positions
@@ -84,9 +84,9 @@ def _factors(parameters: RopeParameters) -> tuple[NDArray[np.float64], float]:
 
 
 class Rotary:
-    """Rotates queries and keys. The table of cosines and sines is shared by all layers and grows as positions need it."""
+    """By what queries and keys are rotated: a table that all layers share, and that grows as positions need it."""
 
-    def __init__(self, config: ModelConfig, ops: Ops) -> None:
+    def __init__(self, config: ModelConfig) -> None:
         """LoadError for an unknown rope type."""
         values = config.rope
         name = values.get("rope_type", "default")
@@ -103,11 +103,6 @@ class Rotary:
         parameters = RopeParameters(name, size, values["rope_theta"], config.max_position_embeddings, values)
         self._frequencies, self._factor = _ROPE_FUNCTIONS[name](parameters)
         self._table: Array = np.zeros((0, size), np.float32)
-        self._ops = ops
-
-    def __call__(self, qkv: Array, positions: NDArray[np.int32], heads: tuple[int, int, int]) -> None:
-        """Rotate the q and k heads of qkv [t, (n + 2k) * d] by their positions [t], in place."""
-        self._ops.rotary(qkv, self.table, positions, heads)
 
     def table(self, positions: int) -> Array:
         """[at least `positions`, r]: cosines in the first r / 2 columns, sines in the rest; float64 rounded once."""

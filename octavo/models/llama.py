@@ -38,7 +38,7 @@ class LlamaForCausalLM:
     def __init__(self, config: ModelConfig, weights: Weights, ops: Ops) -> None:
         self.config = config
         self.embedding, self.head = embedding_and_head(config, weights, ops)
-        rotary = Rotary(config, ops)
+        rotary = Rotary(config)
         body = weights.scope("model")
         self.layers = [LlamaLayer(config, body.scope(f"layers.{i}"), ops, i, rotary) for i in range(config.num_layers)]
         self.norm = RMSNorm(body.scope("norm"), ops, config.hidden_size, config.norm_epsilon)

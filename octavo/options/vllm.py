@@ -83,7 +83,6 @@ NEUTRAL_VALUES: Mapping[str, tuple[str, ...]] = {
     "offload_num_in_group": ("1",),
     "offload_prefetch_step": ("1",),
     "offload_params": (),
-    "kv_cache_dtype": ("auto",),
     "calculate_kv_scales": ("false",),
     "prefix_caching_hash_algo": ("sha256",),
     "kv_sharing_fast_prefill": ("false",),

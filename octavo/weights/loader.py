@@ -33,7 +33,7 @@ def open_checkpoint(path: Path) -> Checkpoint:
 
 
 def weights_dtype(choice: str, model_dtype: str) -> np.dtype[Any]:
-    """The dtype of weights and KV cache for `--dtype`: `auto` is `ModelConfig.dtype` (bfloat16 for GGUF)."""
+    """The dtype of weights for `--dtype`: `auto` is `ModelConfig.dtype` (bfloat16 for GGUF)."""
     return _DTYPES[model_dtype if choice == "auto" else choice]
 
 

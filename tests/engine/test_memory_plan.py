@@ -73,13 +73,17 @@ def measure(options: dict[str, Any], *steps: tuple[str, list[int], dict[str, Any
 
 
 @pytest.mark.parametrize(
-    ("dtype", "quantization", "length"), [("bfloat16", None, 1024), ("float32", None, 512), ("bfloat16", "int4", 512)]
+    ("dtype", "quantization", "cache", "length"),
+    [("bfloat16", None, "auto", 1024), ("float32", None, "int8", 512), ("bfloat16", "int4", "auto", 512)],
 )
-def test_a_full_cache_takes_what_was_planned(smollm2: Path, dtype: str, quantization: str | None, length: int) -> None:
+def test_a_full_cache_takes_what_was_planned(
+    smollm2: Path, dtype: str, quantization: str | None, cache: str, length: int
+) -> None:
     """Weights and cache with the little that allocators, scratch memory and the header of the file take; a step of as many
     tokens as may be, with logprobs of each, stays below the activations planned, and not far below."""
     options = {"model": str(smollm2), "dtype": dtype, "quantization": quantization, "backend": "cpu"}
     options |= {"max_num_batched_tokens": length, "max_model_len": length, "num_gpu_blocks_override": length // 8}
+    options |= {"kv_cache_dtype": cache}
     plan = plan_model(EngineConfig(**options), smollm2).memory
     fill = ("fill", [length - 1, length - 1], {})
     seen = measure(options, ("score", [length - 1], {"prompt_logprobs": 3}), fill)
@@ -168,3 +172,11 @@ def test_c121_starts_and_ends_at_random_times_leave_memory_as_it_was(cycles: int
     process = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert process.returncode == 0, process.stderr
     assert int(process.stdout) < 4 * MIB
+
+
+def test_the_cache_dtype_sets_the_size_of_a_block(smollm2: Path) -> None:
+    """30 layers, 3 heads of 64, keys and values, 16 tokens; an int8 head has a scale of 4 bytes."""
+    sizes = {"auto": 128, "bfloat16": 128, "float16": 128, "float32": 256, "fp8": 64, "fp8_e4m3": 64, "int8": 68}
+    for choice, head in sizes.items():
+        config = EngineConfig(model=str(smollm2), kv_cache_dtype=choice, max_model_len=1024)
+        assert plan_model(config, smollm2).memory.sizes.block == 30 * 3 * 2 * 16 * head, choice

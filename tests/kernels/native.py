@@ -14,11 +14,14 @@ from octavo.kernels.numpy.ops import NumpyOps
 
 NUMPY = NumpyOps()
 FLOAT32, BFLOAT16, FLOAT16 = np.dtype(np.float32), np.dtype(ml_dtypes.bfloat16), np.dtype(np.float16)
+INT8, FLOAT8 = np.dtype(np.int8), np.dtype(ml_dtypes.float8_e4m3fn)
 DTYPES = (FLOAT32, BFLOAT16, FLOAT16)
+CACHE_DTYPES = (*DTYPES, INT8, FLOAT8)
 
 each_isa = pytest.mark.parametrize("isa", supported_isas())
 each_linear_isa = pytest.mark.parametrize("isa", [*supported_isas(), *EMULATED_ISAS])  # where tiles are tested too
 each_dtype = pytest.mark.parametrize("dtype", DTYPES, ids=str)
+each_cache_dtype = pytest.mark.parametrize("dtype", CACHE_DTYPES, ids=str)
 
 
 @cache
@@ -29,7 +32,7 @@ def native(isa: str, threads: int = 2) -> CpuOps:
 
 def rounds_activations(isa: str, dtype: np.dtype) -> bool:
     """Whether activations are rounded to bfloat16 before a product (VDPBF16PS and tiles take nothing else)."""
-    return isa in ("amx", "amx_emulated", "avx512_bf16") and dtype == BFLOAT16
+    return isa in ("amx", "amx_emulated", "avx512_bf16") and dtype in (BFLOAT16, FLOAT8)
 
 
 def tolerance(isa: str, dtype: np.dtype) -> float:

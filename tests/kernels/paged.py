@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -53,23 +54,42 @@ class Paged:
         blocks = self.tables[sequence, positions // self.block_size].astype(np.int64)
         return blocks * self.block_size + positions % self.block_size
 
-    def attend(self, ops: Ops, cache: KVCache, ranges: list[tuple[int, int, int]]) -> Array:
-        """Attention of tokens [start, end) of sequences, back to back: ranges of (sequence, start, end)."""
+    def attend(self, ops: Ops, cache: KVCache, ranges: list[tuple[int, int, int]], **scoring: Any) -> Array:
+        """Attention of tokens [start, end) of sequences, back to back: ranges of (sequence, start, end). With a window, the
+        blocks before it are gone."""
         counts = [end - start for _, start, end in ranges]
         nothing32, nothing64 = np.zeros(0, np.int32), np.zeros(0, np.int64)
+        tables = self.tables[[sequence for sequence, _, _ in ranges]]
+        if scoring.get("window"):
+            for row, (_, start, _) in enumerate(ranges):
+                tables[row, : max(0, start - scoring["window"] + 1) // self.block_size] = -1
         batch = Batch(
             token_ids=nothing32,
             positions=nothing32,
             slot_mapping=nothing64,
             query_starts=np.cumsum([0, *counts]).astype(np.int32),
             seq_lens=np.array([end for _, _, end in ranges], np.int32),
-            block_tables=self.tables[[sequence for sequence, _, _ in ranges]],
+            block_tables=tables,
             logits_rows=nothing32,
         )
         rows = np.concatenate([self.qkv[sequence][start:end] for sequence, start, end in ranges])
-        return ops.attention(rows, cache, LAYER, batch, self.heads, self.scale)
+        return ops.attention(rows, cache, LAYER, batch, self.heads, self.scale, **scoring)
 
     @staticmethod
     def _slots_only(slots: NDArray[np.int64]) -> Batch:
         nothing = np.zeros(0, np.int32)
         return Batch(nothing, nothing, slots, nothing, nothing, nothing.reshape(0, 0), nothing)
+
+
+def rotate(
+    ops: Ops, qkv: Array, table: Array, positions: NDArray[np.int32], heads: tuple[int, int, int], dtype: np.dtype
+) -> KVCache:
+    """Rotate the q and k heads of qkv [t, ..] in place; gives the cache of one layer that has taken k and v in its first t
+    slots."""
+    tokens = len(qkv)
+    cache = ops.kv_cache(1, max(1, -(-tokens // 16)), 16, heads[1], heads[2], dtype)
+    nothing = np.zeros(0, np.int32)
+    slots = np.arange(tokens, dtype=np.int64)
+    batch = Batch(nothing, positions, slots, nothing, nothing, nothing.reshape(0, 0), nothing)
+    ops.write_cache(qkv, cache, 0, batch, heads, lambda _: table)
+    return cache

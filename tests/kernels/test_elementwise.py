@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.kernels.native import NUMPY, each_isa, error, native
+from tests.kernels.native import FLOAT32, NUMPY, each_isa, error, native
+from tests.kernels.paged import rotate
 
 RANDOM = np.random.default_rng(11)
 ROWS, WIDTHS = st.integers(1, 40), st.integers(1, 200)
@@ -61,8 +62,8 @@ def test_rotary(isa, tokens, heads, rotary):
     qkv, table = normal(tokens, (n + 2 * k) * d), normal(50, d if rotary is None else rotary)
     positions = RANDOM.integers(0, 50, tokens).astype(np.int32)
     expected, before = qkv.copy(), qkv.copy()
-    NUMPY.rotary(expected, lambda _: table, positions, heads)
-    native(isa).rotary(qkv, lambda _: table, positions, heads)
+    rotate(NUMPY, expected, table, positions, heads, FLOAT32)
+    rotate(native(isa), qkv, table, positions, heads, FLOAT32)
     assert error(qkv, expected) < 1e-6
     assert np.array_equal(qkv[:, (n + k) * d :], before[:, (n + k) * d :])
 
@@ -74,12 +75,12 @@ def test_rows_have_the_same_bits_alone_and_over_threads(isa):
     heads = (5, 2, 64)
     alone = native(isa, 1)
     turned, turned_alone = x.copy(), x.copy()
-    native(isa, 2).rotary(turned, lambda _: table, positions, heads)
+    rotate(native(isa, 2), turned, table, positions, heads, FLOAT32)
     for i in range(300):
         row = slice(i, i + 1)
         assert np.array_equal(native(isa, 2).rms_norm(x, weight, 1e-5)[row], alone.rms_norm(x[row], weight, 1e-5))
         assert np.array_equal(native(isa, 2).silu_and_multiply(x)[row], alone.silu_and_multiply(x[row]))
-        alone.rotary(turned_alone[row], lambda _: table, positions[row], heads)
+        rotate(alone, turned_alone[row], table, positions[row], heads, FLOAT32)
     assert np.array_equal(turned, turned_alone)
 
 
@@ -89,16 +90,16 @@ def test_wrong_arguments_are_refused():
     heads = (2, 1, 8)
     for wrong in (-1, 10):
         with pytest.raises(IndexError, match="position"):
-            ops.rotary(qkv, lambda _: table, np.array([0, wrong], np.int32), heads)
+            rotate(ops, qkv, table, np.array([0, wrong], np.int32), heads, FLOAT32)
     with pytest.raises(ValueError, match="2 positions"):
-        ops.rotary(qkv, lambda _: table, np.zeros(3, np.int32), heads)
-    with pytest.raises(ValueError, match="rotary part 9"):
-        ops.rotary(qkv, lambda _: normal(10, 9), np.zeros(2, np.int32), heads)
+        rotate(ops, qkv, table, np.zeros(3, np.int32), heads, FLOAT32)
+    with pytest.raises(ValueError, match="rotary part of 9"):
+        rotate(ops, qkv, normal(10, 9), np.zeros(2, np.int32), heads, FLOAT32)
     with pytest.raises(ValueError, match="rows of"):
-        ops.rotary(normal(2, 33), lambda _: table, np.zeros(2, np.int32), heads)
+        rotate(ops, normal(2, 33), table, np.zeros(2, np.int32), heads, FLOAT32)
     qkv.flags.writeable = False
     with pytest.raises(ValueError, match="read-only"):
-        ops.rotary(qkv, lambda _: table, np.zeros(2, np.int32), heads)
+        rotate(ops, qkv, table, np.zeros(2, np.int32), heads, FLOAT32)
     with pytest.raises(ValueError, match="weight of shape"):
         ops.rms_norm(normal(2, 5), normal(6), 1e-5)
     with pytest.raises(ValueError, match="even"):

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
-from octavo.kernels.cpu.threads import default_threads
+from octavo.config import EngineConfig
+from octavo.errors import ConfigError
+from octavo.kernels.cpu.ops import CpuOps
+from octavo.kernels.cpu.threads import default_threads, one_of_each_core
+
+ROOT = Path(__file__).resolve().parent.parent.parent
 
 
 def write(root: Path, files: dict[str, str]) -> Path:
@@ -70,6 +77,7 @@ def test_hyperthreads_of_a_core_count_once(tmp_path):
     root = write(tmp_path, topology(["0,4", "1,5", "2,6", "3,7"] * 2))
     assert default_threads(root, EIGHT) == 4
     assert default_threads(root, {0, 1, 4}) == 2
+    assert one_of_each_core(root, {5, 1, 7, 6, 4}) == [1, 4, 6, 7]
 
 
 def test_all_limits_together(tmp_path):
@@ -80,3 +88,31 @@ def test_all_limits_together(tmp_path):
 def test_an_openmp_variable_changes_nothing(tmp_path, monkeypatch):
     monkeypatch.setenv("OMP_NUM_THREADS", "5")
     assert default_threads(write(tmp_path, {}), EIGHT) == 8
+
+
+PINNED = """
+import os, numpy as np
+from octavo.kernels.cpu.ops import CpuOps
+from octavo.kernels.cpu.threads import one_of_each_core
+pin, threads = __PIN__, len(one_of_each_core())
+before = set(os.listdir("/proc/self/task"))
+ops = CpuOps(threads, pin=pin)
+ops.linear(np.ones((64, 512), np.float32), ops.linear_weight([np.ones((512, 512), np.float32)]))
+workers = sorted(set(os.listdir("/proc/self/task")) - before, key=int)
+masks = [sorted(os.sched_getaffinity(int(worker))) for worker in workers]
+expected = [[cpu] for cpu in one_of_each_core()[1:]] if pin else [sorted(os.sched_getaffinity(0))] * (threads - 1)
+assert masks == expected, (masks, expected)
+assert ("pinned" in ops.description) == pin
+"""
+
+
+@pytest.mark.parametrize("pin", [True, False])
+def test_workers_are_pinned_when_that_is_asked_for(pin):
+    subprocess.run([sys.executable, "-c", PINNED.replace("__PIN__", str(pin))], check=True, cwd=ROOT)
+
+
+def test_pinning_what_cannot_be_pinned_is_refused():
+    with pytest.raises(ConfigError, match=r"--cpu-pin-threads: 900 threads need as many cores, .* --cpu-threads \d+ works"):
+        CpuOps(900, pin=True)
+    with pytest.raises(ConfigError, match=r"--cpu-pin-threads .* no meaning with --backend numpy"):
+        EngineConfig(backend="numpy", cpu_pin_threads=True)

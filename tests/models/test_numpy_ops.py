@@ -11,6 +11,7 @@ import pytest
 
 from octavo.kernels.numpy.ops import NumpyOps
 from octavo.runner.batch import Batch
+from tests.kernels.paged import rotate
 
 OPS = NumpyOps()
 
@@ -74,7 +75,7 @@ def test_rotary_turns_pairs_by_the_angle(rotated: int) -> None:
             for i in range(rotated // 2):
                 pair = complex(*expected[row, head, [i, i + rotated // 2]]) * np.exp(1j * angles[position, i])
                 expected[row, head, [i, i + rotated // 2]] = pair.real, pair.imag
-    OPS.rotary(qkv, lambda _: table, np.array([5, 2], np.int32), (n, k, d))
+    rotate(OPS, qkv, table, np.array([5, 2], np.int32), (n, k, d), np.dtype(np.float32))
     np.testing.assert_allclose(qkv.reshape(2, n + 2 * k, d), expected, atol=1e-6)
 
 
@@ -127,12 +128,17 @@ def test_attention_of_a_long_prompt_is_cut_without_a_seam() -> None:
     np.testing.assert_allclose(output, expected, atol=1e-5)
 
 
-def test_copied_blocks_hold_the_same_keys_in_all_layers() -> None:
-    cache = OPS.kv_cache(2, 4, 4, 1, 4, np.dtype(np.float32))
-    cache.keys[:] = random(*cache.keys.shape)
-    before = cache.keys.copy()
+@pytest.mark.parametrize("dtype", [np.float32, np.int8, ml_dtypes.float8_e4m3fn])
+def test_copied_blocks_hold_the_same_keys_in_all_layers(dtype: type) -> None:
+    cache = OPS.kv_cache(2, 4, 4, 1, 4, np.dtype(dtype))
+    for layer in range(2):
+        cache.write(layer, np.arange(16), random(16, 1, 4, seed=layer), random(16, 1, 4, seed=layer + 2))
+    blocks = np.arange(4, dtype=np.int32)
+    before = [np.stack(cache.read(layer, blocks, 0, 16)).reshape(2, 4, 4, 4) for layer in range(2)]
     cache.copy_blocks([(0, 2), (3, 1)])
-    np.testing.assert_array_equal(cache.keys, before[:, [0, 3, 0, 3]])
+    for layer in range(2):
+        after = np.stack(cache.read(layer, blocks, 0, 16)).reshape(2, 4, 4, 4)
+        np.testing.assert_array_equal(after, before[layer][:, [0, 3, 0, 3]])
 
 
 @pytest.mark.parametrize(

@@ -9,13 +9,10 @@ import numpy as np
 import pytest
 
 from octavo.errors import LoadError
-from octavo.kernels.numpy.ops import NumpyOps
 from octavo.layers import rotary
 from octavo.layers.rotary import RopeParameters, Rotary, rope_type
 from octavo.models.config import ModelConfig, read_model_config
 from tests.models.tiny import LLAMA3_ROPE, tiny_checkpoint, tiny_config
-
-OPS = NumpyOps()
 
 
 def config_with(**rope: Any) -> ModelConfig:
@@ -25,7 +22,7 @@ def config_with(**rope: Any) -> ModelConfig:
 
 def angles(config: ModelConfig) -> np.ndarray:
     """Per position [r / 2], from the table's second row."""
-    row = Rotary(config, OPS).table(2)[1].astype(np.float64)
+    row = Rotary(config).table(2)[1].astype(np.float64)
     return np.arctan2(row[len(row) // 2 :], row[: len(row) // 2])
 
 
@@ -34,7 +31,7 @@ def test_default_frequencies() -> None:
 
 
 def test_only_the_asked_part_is_rotated() -> None:
-    table = Rotary(config_with(partial_rotary_factor=0.25), OPS).table(2)
+    table = Rotary(config_with(partial_rotary_factor=0.25)).table(2)
     assert table.shape[1] == 4
     np.testing.assert_allclose(angles(config_with(partial_rotary_factor=0.25)), [1, 10000**-0.5], rtol=1e-6)
 
@@ -58,7 +55,7 @@ def test_factors_of_a_gguf_file_divide_one_by_one() -> None:
         angles(config_with(rope_type="factors", factors=factors)), angles(config_with()) / factors, rtol=1e-6
     )
     with pytest.raises(LoadError, match="should be 8, one for each pair, but are 3"):
-        Rotary(config_with(rope_type="factors", factors=[1.0, 2, 3]), OPS)
+        Rotary(config_with(rope_type="factors", factors=[1.0, 2, 3]))
 
 
 def test_a_variant_is_one_registered_function(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -68,15 +65,15 @@ def test_a_variant_is_one_registered_function(monkeypatch: pytest.MonkeyPatch) -
     def _halved(parameters: RopeParameters) -> tuple[np.ndarray, float]:
         return parameters.plain_frequencies / 2, 3.0
 
-    table = Rotary(config_with(rope_type="halved"), OPS).table(2)
+    table = Rotary(config_with(rope_type="halved")).table(2)
     np.testing.assert_allclose(table[1, 0], 3 * np.cos(0.5), rtol=1e-6)
 
 
 def test_the_table_grows_without_changing() -> None:
-    grown = Rotary(config_with(), OPS)
+    grown = Rotary(config_with())
     first = grown.table(10).copy()
     table = grown.table(5000)
     assert len(table) >= 5000
     np.testing.assert_array_equal(table[: len(first)], first)
-    np.testing.assert_array_equal(table, Rotary(config_with(), OPS).table(len(table)))
+    np.testing.assert_array_equal(table, Rotary(config_with()).table(len(table)))
     assert grown.table(4000) is table

@@ -46,6 +46,16 @@ def test_safetensors() -> None:
     assert_logits(load_model(smollm2_directory("float32"), ops), ops, chunk=512)
 
 
+@pytest.mark.parametrize(
+    ("kv_cache_dtype", "backend"), [("int8", "cpu"), ("fp8", "cpu"), ("float16", "cpu"), ("int8", "numpy")]
+)
+def test_a_cache_of_another_dtype_gives_the_same_answer(smollm2: Path, kv_cache_dtype: str, backend: str) -> None:
+    with LLM(str(smollm2), max_model_len=64, backend=backend, kv_cache_dtype=kv_cache_dtype) as llm:
+        question = [{"role": "user", "content": "What is the capital of France?"}]
+        answer = llm.chat(question, SamplingParams(temperature=0.0, max_tokens=20), use_tqdm=False)[0].outputs[0]
+    assert answer.text == "The capital of France is Paris."
+
+
 @pytest.mark.parametrize("source", ["gguf", "safetensors", "sharded bfloat16"])
 def test_the_capital_of_france(smollm2: Path, source: str) -> None:
     directory = smollm2_directory("bfloat16", shards=3) if source == "sharded bfloat16" else smollm2_directory("float32")

@@ -10,6 +10,7 @@ import pytest
 
 from octavo.engine.engine import Engine
 from octavo.engine.request import Request, RequestDelta
+from octavo.kernels.cpu.library import supported_isas
 from octavo.kernels.cpu.ops import CpuOps
 from octavo.models.config import read_model_config
 from octavo.models.registry import Model, build_model
@@ -75,8 +76,17 @@ def assert_each_as_alone(runs: Runs, requests: list[Request]) -> None:
         assert together[request.request_id] == alone, request
 
 
-@pytest.mark.parametrize(("dtype", "isa"), [(ml_dtypes.bfloat16, "auto"), (np.float32, "generic")])
-def test_200_requests_through_a_pool_too_small_for_8(dtype: Any, isa: str) -> None:
-    checkpoint, ops = tiny_checkpoint(tiny_config(), seed=11), CpuOps(2, isa)
+@pytest.mark.parametrize(
+    ("dtype", "cache_dtype", "isa"),
+    [
+        (ml_dtypes.bfloat16, ml_dtypes.bfloat16, "auto"),
+        (np.float32, np.float32, "generic"),
+        (ml_dtypes.bfloat16, np.int8, "auto"),
+        (np.float32, ml_dtypes.float8_e4m3fn, "avx2"),
+    ],
+    ids=["bfloat16", "float32", "int8-cache", "float8-cache"],
+)
+def test_200_requests_through_a_pool_too_small_for_8(dtype: Any, cache_dtype: Any, isa: str) -> None:
+    checkpoint, ops = tiny_checkpoint(tiny_config(), seed=11), CpuOps(2, isa if isa in supported_isas() else "auto")
     model = build_model(read_model_config(checkpoint), Weights(checkpoint, np.dtype(dtype), ops), ops)
-    assert_each_as_alone(Runs(model, ops, dtype), mixed_requests(200, 160))
+    assert_each_as_alone(Runs(model, ops, cache_dtype), mixed_requests(200, 160))

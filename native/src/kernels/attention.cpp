@@ -1,10 +1,12 @@
 // Causal attention over the paged cache, with the online softmax of Milakov and Gimelshein (2018).
 //
 // A query row meets the keys in steps of 64 from position 0; every 512 keys the running maximum, sum and weighted values
-// are set aside and merged, in order. Keys after the row's position contribute exact zeros. All of that is the same
-// whether the row is alone (decode), in a tile of a long prompt, or spread over threads, and so are the row's bits.
+// are set aside and merged, in order. Keys that the row does not see (after its position, or before its window) contribute
+// exact zeros. All of that is the same whether the row is alone (decode), in a tile of a long prompt, or spread over threads,
+// and so are the row's bits.
 #include <cmath>
 #include <cstring>
+#include <type_traits>
 
 #include "formats.h"
 #include "parts.h"
@@ -30,11 +32,17 @@ struct Count {
   static constexpr int value = kCount;
 };
 
-template <class Format>
+// What is stored as `Storage` is multiplied as `Format`.
+template <class Storage, class Format>
 class Attention {
   using Element = typename Format::Element;
   using Scalar = typename Format::Scalar;
   static constexpr int64_t kDepth = Format::depth;
+  static constexpr bool kWidens = !std::is_same_v<Format, Storage>;
+  // The first rows of a step fetch the next one on their way where its tiles are of bytes, too short for the processor's own
+  // prefetcher, which else follows once it has seen the first lines (and fetching more is slower).
+  static constexpr bool kFetches = sizeof(typename Storage::Element) == 1;
+  static constexpr int64_t kStoredStep = kLanes * kDepth * sizeof(typename Storage::Element);  // bytes of 16 outputs
   static constexpr int64_t kStepScalars = kStepTokens * sizeof(float) / sizeof(Scalar);  // from row to row of scores_
 
  public:
@@ -49,18 +57,18 @@ class Attention {
         total_(static_cast<float*>(scratch) + partial_floats(shape_)),
         scores_(static_cast<float*>(scratch) + 2 * partial_floats(shape_)),
         queries_(reinterpret_cast<Scalar*>(scores_ + kAttentionRows * kStepTokens)),
-        last_values_(reinterpret_cast<Element*>(queries_ + kAttentionRows * shape_.key_rows)) {}
+        last_values_(reinterpret_cast<Element*>(queries_ + kAttentionRows * shape_.key_rows)),
+        widened_(last_values_ + shape_.value_elements()) {}
 
   void attend() {
     load_queries();
-    const int64_t splits = task_.splits();
-    if (splits == 1) {
-      walk_split(0, part_);
+    if (task_.splits() == 1) {
+      walk_split(task_.first_split(), part_);
       finish(part_);
       return;
     }
     clear(total_);
-    for (int64_t split = 0; split < splits; ++split) {
+    for (int64_t split = task_.first_split(); split < task_.end_split(); ++split) {
       walk_split(split, part_);
       merge_into_total(part_);
     }
@@ -74,18 +82,16 @@ class Attention {
 
   void merge(float* partials) {
     clear(total_);
-    for (int64_t split = 0; split < task_.splits(); ++split)
-      merge_into_total(Rows(partials + split * partial_floats(shape_)));
+    for (int64_t i = 0; i < task_.splits(); ++i) merge_into_total(Rows(partials + i * partial_floats(shape_)));
     finish(total_);
   }
 
  private:
-  const Element* tile(int64_t token) const {
+  const char* tile(int64_t token) const {
     const auto index = static_cast<uint32_t>(token / kTileTokens);
     const uint32_t entry = index / tiles_per_block_;
     const int64_t head = static_cast<int64_t>(task_.table[entry]) * shape_.kv_heads + task_.kv_head;
-    return reinterpret_cast<const Element*>(task_.layer + (head * tiles_per_block_ + (index - entry * tiles_per_block_)) *
-                                                              shape_.tile_bytes);
+    return task_.layer + (head * tiles_per_block_ + (index - entry * tiles_per_block_)) * shape_.tile_bytes;
   }
 
   void clear(Rows rows) const {
@@ -97,55 +103,114 @@ class Attention {
   // Scaled and rounded as the format wants them, [row][key_rows / depth].
   void load_queries() {
     const int64_t size = shape_.head_size;
-    const Floats scale = set(task_.scale);
     for (int64_t r = 0; r < rows_; ++r) {
       const int64_t row = task_.first_row + r;
       const float* q =
           task_.q + row / task_.group * task_.q_stride + (task_.kv_head * task_.group + row % task_.group) * size;
+      Floats factor = set(task_.scale);
+      if constexpr (Format::integer) factor = set(task_.scale * query_factor(r, q, size));
       Scalar* target = queries_ + r * (shape_.key_rows / kDepth);
       int64_t i = 0;
-      for (; i + kLanes <= size; i += kLanes) Format::put_steps(target + i / kDepth, multiply(load(q + i), scale));
+      for (; i + kLanes <= size; i += kLanes) Format::put_steps(target + i / kDepth, multiply(load(q + i), factor));
       if (i < size) {
         Scalar some[kLanes];
-        Format::put_steps(some, multiply(load_some(q + i, size - i), scale));
+        Format::put_steps(some, multiply(load_some(q + i, size - i), factor));
         std::memcpy(target + i / kDepth, some, (size - i + kDepth - 1) / kDepth * sizeof(Scalar));
       }
     }
   }
 
+  // By what an integer format multiplies a query beside the scale, which it remembers.
+  INLINE_MEMBER float query_factor(int64_t r, const float* q, int64_t size) {
+    const Magnitude top = magnitude(q, size);
+    const float levels = static_cast<float>(Format::levels(size)), scaled = top.largest * std::fabs(task_.scale);
+    query_scales_[r] = scaled / levels + top.poison;
+    return scaled > 1e-33f ? levels / scaled : 0.0f;
+  }
+
   void walk_split(int64_t split, Rows rows) {
     clear(rows);
     const int64_t end = (split + 1) * kSplitTokens;
-    for (int64_t key = split * kSplitTokens; key < end && key <= last_position_; key += kStepTokens) step(key, rows);
+    const int64_t first = task_.first_key(task_.position(0)) / kStepTokens * kStepTokens;
+    int64_t key = split * kSplitTokens;
+    for (key = key < first ? first : key; key < end && key <= last_position_; key += kStepTokens) step(key, rows);
   }
+
+  // The tiles of a step that any row sees, as the format multiplies them.
+  struct Step {
+    int64_t first_tile, end_tile;
+    const Element* keys[kTilesPerStep];
+    const Element* values[kTilesPerStep];
+    const char* next[kTilesPerStep];  // the same tiles of the next step
+    // Of a scaled format, 0 for keys that are not there; 0 times all of the values' scales, which is NaN if one is.
+    alignas(64) float key_scales[kStepTokens], value_scales[kStepTokens];
+    float poison;
+  };
 
   // Keys [key, key + 64): scores, softmax update, values.
   void step(int64_t key, Rows rows) {
-    const int64_t left = last_position_ + 1 - key;
-    const int64_t tiles = left < kStepTokens ? (left + kTileTokens - 1) / kTileTokens : kTilesPerStep;
-    const Element* keys[kTilesPerStep];
-    const Element* values[kTilesPerStep];
-    for (int64_t t = 0; t < tiles; ++t) {
-      keys[t] = tile(key + t * kTileTokens);
-      values[t] = keys[t] + shape_.key_rows * kTileTokens;
-    }
-    for (int64_t t = tiles; t < kTilesPerStep; ++t) keys[t] = keys[0];  // their scores will be masked
-    prefetch_step(key + kStepTokens);
+    Step step;
+    load_step(key, step);
+    if constexpr (!kFetches) begin_to_fetch(step);
     for_row_blocks([&](auto count, int64_t row)
-                       __attribute__((always_inline)) { score<decltype(count)::value>(row, keys); });
-    softmax(key, rows);
-    const int64_t present = task_.length - key - (tiles - 1) * kTileTokens;
-    if (present < kTileTokens) values[tiles - 1] = without_stale_tokens(values[tiles - 1], present);
+                       __attribute__((always_inline)) { score<decltype(count)::value>(row, step); });
+    softmax(key, rows, step);
     for_row_blocks([&](auto count, int64_t row)
-                       __attribute__((always_inline)) { weigh<decltype(count)::value>(row, values, tiles, rows); });
+                       __attribute__((always_inline)) { weigh<decltype(count)::value>(row, step, rows); });
   }
 
-  // The first line of every tile, after which the processor's own prefetcher follows. (Fetching more is slower.)
-  INLINE_MEMBER void prefetch_step(int64_t key) const {
-    for (int64_t token = key; token < key + kStepTokens && token <= last_position_; token += kTileTokens) {
-      const char* keys = reinterpret_cast<const char*>(tile(token));
-      __builtin_prefetch(keys);
-      __builtin_prefetch(keys + shape_.key_bytes);
+  INLINE_MEMBER void load_step(int64_t key, Step& step) {
+    const int64_t left = last_position_ + 1 - key;
+    const int64_t first = task_.first_key(task_.position(0)) - key;
+    step.first_tile = first > 0 ? first / kTileTokens : 0;  // the blocks of those before may be gone
+    step.end_tile = left < kStepTokens ? (left + kTileTokens - 1) / kTileTokens : kTilesPerStep;
+    for (int64_t t = step.first_tile; t < step.end_tile; ++t) {
+      const int64_t token = key + t * kTileTokens, next = token + kStepTokens;
+      load_tile(tile(token), t, step);
+      step.next[t] = tile(next <= last_position_ ? next : token);
+    }
+    for (int64_t t = 0; t < kTilesPerStep; ++t) {
+      if (t >= step.first_tile && t < step.end_tile) continue;
+      step.keys[t] = step.keys[step.first_tile];  // these scores will be masked
+      step.next[t] = step.next[step.first_tile];
+      if constexpr (Storage::scaled) {
+        std::memset(step.key_scales + t * kLanes, 0, kLanes * sizeof(float));
+        std::memset(step.value_scales + t * kLanes, 0, kLanes * sizeof(float));
+      }
+    }
+    const int64_t present = task_.length - key - (step.end_tile - 1) * kTileTokens;
+    if (present < kTileTokens) remove_stale_tokens(step, present);
+    if constexpr (Format::integer) {
+      Floats scales = set(0.0f);
+      for (int64_t i = 0; i < kStepTokens; i += kLanes) scales = add(scales, load(step.value_scales + i));
+      step.poison = sum(multiply(scales, set(0.0f)));
+    }
+  }
+
+  INLINE_MEMBER void load_tile(const char* tile, int64_t t, Step& step) {
+    using Stored = typename Storage::Element;
+    const Stored* keys = reinterpret_cast<const Stored*>(tile);
+    const Stored* values = reinterpret_cast<const Stored*>(tile + shape_.key_bytes);
+    if constexpr (kWidens) {
+      Element* target = widened_ + t * (shape_.key_elements() + shape_.value_elements());
+      widen_elements<Storage>(keys, shape_.key_elements(), target);
+      widen_elements<Storage>(values, shape_.value_elements(), target + shape_.key_elements());
+      step.keys[t] = target;
+      step.values[t] = target + shape_.key_elements();
+    } else {
+      step.keys[t] = keys;
+      step.values[t] = values;
+    }
+    if constexpr (Storage::scaled) {
+      std::memcpy(step.key_scales + t * kLanes, keys + shape_.key_elements(), kLanes * sizeof(float));
+      std::memcpy(step.value_scales + t * kLanes, values + shape_.value_elements(), kLanes * sizeof(float));
+    }
+  }
+
+  INLINE_MEMBER void begin_to_fetch(const Step& step) const {
+    UNROLL for (int64_t t = 0; t < kTilesPerStep; ++t) {
+      __builtin_prefetch(step.next[t]);
+      __builtin_prefetch(step.next[t] + shape_.key_bytes);
     }
   }
 
@@ -164,36 +229,50 @@ class Attention {
   }
 
   template <int kCount>
-  void score(int64_t row, const Element* const* keys) {
+  void score(int64_t row, const Step& step) {
     const int64_t steps = shape_.key_rows / kDepth;
+    const int64_t stride = row == 0 ? kStoredStep : 0;
     const Scalar* q = queries_ + row * steps;
     for (int64_t t = 0; t < kTilesPerStep; t += kAttentionVectors) {
       Floats sums[kCount][kAttentionVectors];
       UNROLL for (int r = 0; r < kCount; ++r) UNROLL for (int v = 0; v < kAttentionVectors; ++v) sums[r][v] = set(0.0f);
       const Element* k[kAttentionVectors];
-      UNROLL for (int v = 0; v < kAttentionVectors; ++v) k[v] = keys[t + v];
+      const char* next[kAttentionVectors];
+      UNROLL for (int v = 0; v < kAttentionVectors; ++v) {
+        k[v] = step.keys[t + v];
+        next[v] = step.next[t + v];
+      }
       for (int64_t s = 0; s < steps; ++s) {
+        if constexpr (kFetches)
+          UNROLL for (int v = 0; v < kAttentionVectors; ++v) {
+            __builtin_prefetch(next[v]);
+            next[v] += stride;
+          }
         typename Format::Vector b[kAttentionVectors];
         UNROLL for (int v = 0; v < kAttentionVectors; ++v) b[v] = Format::load_step(k[v] + s * kLanes * kDepth);
         UNROLL for (int r = 0; r < kCount; ++r) UNROLL for (int v = 0; v < kAttentionVectors; ++v)
             Format::multiply_add(sums[r][v], q[r * steps + s], b[v]);
       }
-      UNROLL for (int r = 0; r < kCount; ++r) UNROLL for (int v = 0; v < kAttentionVectors; ++v)
-          store(scores_ + (row + r) * kStepTokens + (t + v) * kLanes, sums[r][v]);
+      UNROLL for (int r = 0; r < kCount; ++r) UNROLL for (int v = 0; v < kAttentionVectors; ++v) {
+        if constexpr (Format::integer) sums[r][v] = multiply(Format::result(sums[r][v]), set(query_scales_[row + r]));
+        if constexpr (Storage::scaled) sums[r][v] = multiply(sums[r][v], load(step.key_scales + (t + v) * kLanes));
+        store(scores_ + (row + r) * kStepTokens + (t + v) * kLanes, sums[r][v]);
+      }
     }
   }
 
   Scalar* probabilities(int64_t row) const { return reinterpret_cast<Scalar*>(scores_) + row * kStepScalars; }
 
   // Scores become exponentials (in place, as the format's scalars); maxima, totals and values are rescaled to them.
-  void softmax(int64_t key, Rows rows) {
+  void softmax(int64_t key, Rows rows, const Step& step) {
     alignas(64) float before[2 * kLanes], now[2 * kLanes], factor[2 * kLanes];
     for (int i = 0; i < 2 * kLanes; i += kLanes) {
       store(before + i, load(rows.maxima + i));
       store(now + i, load(rows.maxima + i));
     }
     for (int64_t r = 0; r < rows_; ++r) {
-      const float here = mask(r, task_.position(r) - key);
+      const int64_t position = task_.position(r);
+      const float here = mask(r, task_.first_key(position) - key, position - key);
       now[r] = before[r] > here ? before[r] : here;
     }
     for (int i = 0; i < 2 * kLanes; i += kLanes) {
@@ -202,31 +281,54 @@ class Attention {
     }
     for (int64_t r = 0; r < rows_; ++r) {
       if (now[r] != before[r]) rescale(rows, r, factor[r]);
-      exponentiate(rows, r, now[r] == kNone ? 0.0f : now[r]);
+      exponentiate(rows, r, now[r] == kNone ? 0.0f : now[r], step);
     }
   }
 
-  // Puts -inf in place of the scores after the row's `last` key of this step; gives the largest score.
-  INLINE_MEMBER float mask(int64_t row, int64_t last) {
+  // Caps the scores, and puts -inf in place of those before the `first` and after the `last` key that the row sees of this
+  // step; gives the largest score.
+  INLINE_MEMBER float mask(int64_t row, int64_t first, int64_t last) {
     alignas(64) static constexpr float kIndex[kLanes] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
     float* score = scores_ + row * kStepTokens;
     Floats s[kTilesPerStep];
     UNROLL for (int t = 0; t < kTilesPerStep; ++t) s[t] = load(score + t * kLanes);
-    if (last < kStepTokens - 1) {
-      UNROLL for (int t = 0; t < kTilesPerStep; ++t) {
-        s[t] = select_up_to(load(kIndex), set(static_cast<float>(last - t * kLanes)), s[t], set(kNone));
-        store(score + t * kLanes, s[t]);
-      }
+    if (task_.soft_cap > 0.0f) UNROLL for (int t = 0; t < kTilesPerStep; ++t) s[t] = cap(s[t]);
+    if (first > 0) {
+      UNROLL for (int t = 0; t < kTilesPerStep; ++t)
+          s[t] = select_up_to(load(kIndex), index_limit(first - 1, t), set(kNone), s[t]);
     }
+    if (last < kStepTokens - 1) {
+      UNROLL for (int t = 0; t < kTilesPerStep; ++t)
+          s[t] = select_up_to(load(kIndex), index_limit(last, t), s[t], set(kNone));
+    }
+    if (task_.soft_cap > 0.0f || first > 0 || last < kStepTokens - 1)
+      UNROLL for (int t = 0; t < kTilesPerStep; ++t) store(score + t * kLanes, s[t]);
     return largest(maximum(maximum(s[0], s[1]), maximum(s[2], s[3])));
   }
+  // The index in tile `t` of the step's token `index`, which may lie in another tile.
+  INLINE_MEMBER static Floats index_limit(int64_t index, int64_t t) { return set(static_cast<float>(index - t * kLanes)); }
 
-  INLINE_MEMBER void exponentiate(Rows rows, int64_t row, float maximum) {
+  // soft_cap * tanh(score / soft_cap), by tanh(x) = 1 - 2 / (e^(2x) + 1).
+  INLINE_MEMBER Floats cap(Floats score) const {
+    const Floats power = exp(multiply(score, set(2.0f / task_.soft_cap)));
+    return multiply(set(task_.soft_cap), subtract(set(1.0f), divide(set(2.0f), add(power, set(1.0f)))));
+  }
+
+  INLINE_MEMBER void exponentiate(Rows rows, int64_t row, float reference, const Step& step) {
     const float* score = scores_ + row * kStepTokens;
     Floats weight[kTilesPerStep];
-    UNROLL for (int t = 0; t < kTilesPerStep; ++t) weight[t] = exp(subtract(load(score + t * kLanes), set(maximum)));
+    UNROLL for (int t = 0; t < kTilesPerStep; ++t) weight[t] = exp(subtract(load(score + t * kLanes), set(reference)));
     float* total = rows.totals + row * kLanes;
     store(total, add(load(total), add(add(weight[0], weight[1]), add(weight[2], weight[3]))));
+    if constexpr (Storage::scaled)
+      UNROLL for (int t = 0; t < kTilesPerStep; ++t) weight[t] = multiply(weight[t], load(step.value_scales + t * kLanes));
+    if constexpr (Format::integer) {
+      const float top = largest(maximum(maximum(weight[0], weight[1]), maximum(weight[2], weight[3])));
+      const auto levels = static_cast<float>(Format::levels(kStepTokens));
+      const Floats factor = set(top > 1e-33f ? levels / top : 0.0f);  // whose inverse would overflow
+      UNROLL for (int t = 0; t < kTilesPerStep; ++t) weight[t] = multiply(weight[t], factor);
+      weight_scales_[row] = top / levels + step.poison;
+    }
     UNROLL for (int t = 0; t < kTilesPerStep; ++t) Format::put_steps(probabilities(row) + t * kLanes / kDepth, weight[t]);
   }
 
@@ -238,33 +340,43 @@ class Attention {
   }
 
   // A block's slots after the sequence's end may hold anything from an earlier use, and 0 * inf is NaN.
-  const Element* without_stale_tokens(const Element* values, int64_t present) {
+  void remove_stale_tokens(Step& step, int64_t present) {
+    const int64_t tile = step.end_tile - 1;
+    const Element* values = step.values[tile];
     const int64_t whole = present / kDepth * kDepth;
-    std::memset(last_values_, 0, kTileTokens * columns_ * sizeof(Element));
+    std::memset(last_values_, 0, shape_.value_elements() * sizeof(Element));
     std::memcpy(last_values_, values, whole * columns_ * sizeof(Element));
     if (whole < present)
       for (int64_t i = whole * columns_; i < (whole + kDepth) * columns_; i += kDepth) last_values_[i] = values[i];
-    return last_values_;
+    step.values[tile] = last_values_;
+    if constexpr (Storage::scaled)
+      for (int64_t i = present; i < kTileTokens; ++i) step.value_scales[tile * kTileTokens + i] = 0.0f;
   }
 
   template <int kCount>
-  void weigh(int64_t row, const Element* const* values, int64_t tiles, Rows rows) {
+  void weigh(int64_t row, const Step& step, Rows rows) {
     int64_t c = 0;
     for (; c + kAttentionVectors * kLanes <= columns_; c += kAttentionVectors * kLanes)
-      weigh_columns<kCount, kAttentionVectors>(row, values, tiles, rows, c);
-    for (; c < columns_; c += kLanes) weigh_columns<kCount, 1>(row, values, tiles, rows, c);
+      weigh_columns<kCount, kAttentionVectors>(row, step, rows, c);
+    for (; c < columns_; c += kLanes) weigh_columns<kCount, 1>(row, step, rows, c);
   }
 
   template <int kCount, int kVectors>
-  INLINE_MEMBER void weigh_columns(int64_t row, const Element* const* values, int64_t tiles, Rows rows, int64_t column) {
+  INLINE_MEMBER void weigh_columns(int64_t row, const Step& step, Rows rows, int64_t column) {
     float* target = rows.values + row * columns_ + column;
+    const int64_t stride = row == 0 ? columns_ / kLanes * kStoredStep : 0;
     Floats sums[kCount][kVectors];
     UNROLL for (int r = 0; r < kCount; ++r) UNROLL for (int v = 0; v < kVectors; ++v) sums[r][v] =
-        load(target + r * columns_ + v * kLanes);
-    for (int64_t t = 0; t < tiles; ++t) {
-      const Element* value = values[t] + column * kDepth;
+        Format::integer ? set(0.0f) : load(target + r * columns_ + v * kLanes);
+    for (int64_t t = step.first_tile; t < step.end_tile; ++t) {
+      const Element* value = step.values[t] + column * kDepth;
+      const char* next = step.next[t] + shape_.key_bytes + column / kLanes * kStoredStep;
       const Scalar* p = probabilities(row) + t * kTileTokens / kDepth;
       for (int64_t s = 0; s < kTileTokens / kDepth; ++s) {
+        if constexpr (kFetches) {
+          UNROLL for (int v = 0; v < kVectors; ++v) __builtin_prefetch(next + v * kStoredStep);
+          next += stride;
+        }
         typename Format::Vector b[kVectors];
         UNROLL for (int v = 0; v < kVectors; ++v) b[v] = Format::load_step(value + v * kLanes * kDepth);
         UNROLL for (int r = 0; r < kCount; ++r) UNROLL for (int v = 0; v < kVectors; ++v)
@@ -272,8 +384,12 @@ class Attention {
         value += columns_ * kDepth;
       }
     }
-    UNROLL for (int r = 0; r < kCount; ++r) UNROLL for (int v = 0; v < kVectors; ++v)
-        store(target + r * columns_ + v * kLanes, sums[r][v]);
+    UNROLL for (int r = 0; r < kCount; ++r) UNROLL for (int v = 0; v < kVectors; ++v) {
+      float* column = target + r * columns_ + v * kLanes;
+      if constexpr (Format::integer)
+        sums[r][v] = fma(Format::result(sums[r][v]), set(weight_scales_[row + r]), load(column));
+      store(column, sums[r][v]);
+    }
   }
 
   // total = total and part, each rescaled to the larger maximum. A part without keys changes nothing.
@@ -299,13 +415,22 @@ class Attention {
     }
   }
 
+  // The sink's exponential beside those of the keys; infinite where they are nothing beside it.
+  INLINE_MEMBER static float sink_weight(float sink, float maximum) {
+    alignas(64) float lanes[kLanes];
+    store(lanes, exp(subtract(set(sink), set(maximum))));
+    return lanes[0];
+  }
+
   void finish(Rows rows) const {
     const int64_t size = shape_.head_size;
     for (int64_t r = 0; r < rows_; ++r) {
       const int64_t row = task_.first_row + r;
       float* out =
           task_.out + row / task_.group * task_.out_stride + (task_.kv_head * task_.group + row % task_.group) * size;
-      const Floats total = set(sum(load(rows.totals + r * kLanes)));
+      float sum_of_weights = sum(load(rows.totals + r * kLanes));
+      if (task_.sinks != nullptr) sum_of_weights += sink_weight(task_.sinks[row % task_.group], rows.maxima[r]);
+      const Floats total = set(sum_of_weights);
       for (int64_t c = 0; c < size; c += kLanes) {
         const Floats value = divide(load(rows.values + r * columns_ + c), total);
         if (size - c < kLanes) store_some(out + c, value, size - c);
@@ -322,31 +447,48 @@ class Attention {
   float* const scores_;      // [rows][64]
   Scalar* const queries_;
   Element* const last_values_;
+  Element* const widened_;  // [tiles of a step][K, V]
+  // Of an integer format: what a whole number of each row stands for.
+  float query_scales_[kAttentionRows], weight_scales_[kAttentionRows];
 };
 
-template <class Format>
+// Calls `function` with the computation of a task: few rows widen what they read in registers, many share what was widened
+// once. The values are the same, and so are the bits.
+template <class Storage, class Function>
+INLINE void compute(const AttentionTask& task, void* scratch, Function function) {
+  using Format = typename Storage::Compute;
+  if (std::is_same_v<Storage, Format> || task.rows() > kAttentionBlockRows) {
+    Attention<Storage, Format> attention(task, scratch);
+    function(attention);
+  } else {
+    Attention<Storage, Storage> attention(task, scratch);
+    function(attention);
+  }
+}
+
+template <class Storage>
 void attend(const AttentionTask& task, void* scratch) {
-  Attention<Format>(task, scratch).attend();
+  compute<Storage>(task, scratch, [](auto& attention) { attention.attend(); });
 }
 
-template <class Format>
+template <class Storage>
 void attend_split(const AttentionTask& task, int64_t split, void* scratch, float* partial) {
-  Attention<Format>(task, scratch).attend_split(split, partial);
+  compute<Storage>(task, scratch, [=](auto& attention) { attention.attend_split(split, partial); });
 }
 
-template <class Format>
+template <class Storage>
 void merge(const AttentionTask& task, void* scratch, float* partials) {
-  Attention<Format>(task, scratch).merge(partials);
+  compute<Storage>(task, scratch, [=](auto& attention) { attention.merge(partials); });
 }
 
-template <class Format>
+template <class Storage>
 constexpr AttentionKernels kernels_of() {
-  return {Format::depth, attend<Format>, attend_split<Format>, merge<Format>};
+  return {Storage::depth, attend<Storage>, attend_split<Storage>, merge<Storage>};
 }
 
 }  // namespace
 
-extern const AttentionKernels attention_kernels[kDTypes] = {kernels_of<Float32>(), kernels_of<BFloat16>(),
-                                                            kernels_of<Float16>()};
+extern const AttentionKernels attention_kernels[kCacheDTypes] = {
+    kernels_of<Float32>(), kernels_of<BFloat16>(), kernels_of<Float16>(), kernels_of<Int8>(), kernels_of<Float8>()};
 
 }  // namespace octavo::OCTAVO_ISA

@@ -8,8 +8,8 @@ namespace octavo::OCTAVO_ISA {
 extern const LinearKernels* const linear_kernels[kFormats];
 extern const LinearKernels quantized_kernels[kFormats - kDTypes];
 extern const LinearKernels tile_bf16_kernels;  // of instruction sets with tile registers
-extern const AttentionKernels attention_kernels[kDTypes];
-extern const CacheWrite cache_writes[kDTypes];
+extern const AttentionKernels attention_kernels[kCacheDTypes];
+extern const CacheWrite cache_writes[kCacheDTypes];
 
 void rms_norm(const float* x, const float* weight, int64_t rows, int64_t width, float epsilon, float* y);
 void silu_and_multiply(const float* x, int64_t rows, int64_t width, float* y);

@@ -35,6 +35,19 @@ INLINE Register register_load_bf16(const uint16_t* p) {
 INLINE Register register_load_f16(const uint16_t* p) {
   return _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
 }
+INLINE Register register_load_i8(const int8_t* p) {
+  return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p))));
+}
+// As float16 with the exponent's bias still that of E4M3, which a multiplication by 2^8 puts right, subnormals included.
+INLINE Register register_load_e4m3(const uint8_t* p) {
+  const __m128i wide = _mm_cvtepu8_epi16(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p)));
+  const __m128i magnitude = _mm_and_si128(wide, _mm_set1_epi16(0x7f));
+  const __m128i sign = _mm_slli_epi16(_mm_xor_si128(wide, magnitude), 8);
+  const __m128i half = _mm_or_si128(_mm_slli_epi16(magnitude, 7), sign);
+  const __m128i nan = _mm_cmpeq_epi16(magnitude, _mm_set1_epi16(0x7f));
+  return _mm256_mul_ps(_mm256_cvtph_ps(_mm_or_si128(half, _mm_and_si128(nan, _mm_set1_epi16(0x7e00)))),
+                       _mm256_set1_ps(256.0f));
+}
 INLINE void register_store_f16(uint16_t* p, Register a) {
   _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm256_cvtps_ph(a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
 }

@@ -35,6 +35,19 @@ INLINE Register register_load_bf16(const uint16_t* p) {
 INLINE Register register_load_f16(const uint16_t* p) {
   return _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
 }
+INLINE Register register_load_i8(const int8_t* p) {
+  return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))));
+}
+// As float16 with the exponent's bias still that of E4M3, which a multiplication by 2^8 puts right, subnormals included.
+INLINE Register register_load_e4m3(const uint8_t* p) {
+  const __m256i wide = _mm256_cvtepu8_epi16(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
+  const __m256i magnitude = _mm256_and_si256(wide, _mm256_set1_epi16(0x7f));
+  const __m256i sign = _mm256_slli_epi16(_mm256_xor_si256(wide, magnitude), 8);
+  const __m256i half = _mm256_or_si256(_mm256_slli_epi16(magnitude, 7), sign);
+  const __m256i nan = _mm256_cmpeq_epi16(magnitude, _mm256_set1_epi16(0x7f));
+  return _mm512_mul_ps(_mm512_cvtph_ps(_mm256_or_si256(half, _mm256_and_si256(nan, _mm256_set1_epi16(0x7e00)))),
+                       _mm512_set1_ps(256.0f));
+}
 INLINE void register_store_f16(uint16_t* p, Register a) {
   _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), _mm512_cvtps_ph(a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
 }

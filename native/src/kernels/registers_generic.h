@@ -58,6 +58,25 @@ INLINE void register_store_halves(uint16_t* p, RegisterBits bits) {
 }
 INLINE Register register_load_bf16(const uint16_t* p) { return (Register)(register_load_halves(p) << 16); }
 
+INLINE Register register_load_i8(const int8_t* p) {
+  using Integers = int32_t __attribute__((vector_size(16)));
+  int8_t bytes __attribute__((vector_size(4)));
+  __builtin_memcpy(&bytes, p, sizeof bytes);
+  return __builtin_convertvector(__builtin_convertvector(bytes, Integers), Register);
+}
+// Subnormals get the smallest normal exponent, and lose its value again.
+INLINE Register register_load_e4m3(const uint8_t* p) {
+  uint8_t bytes __attribute__((vector_size(4)));
+  __builtin_memcpy(&bytes, p, sizeof bytes);
+  const RegisterBits byte = __builtin_convertvector(bytes, RegisterBits);
+  const RegisterBits magnitude = byte & 0x7fu;
+  const RegisterBits subnormal = (RegisterBits)(magnitude < 8u);
+  const RegisterBits shifted = (magnitude << 20) + (120u << 23) + (subnormal & 1u << 23);
+  const RegisterBits value = register_bits((Register)shifted - (Register)(subnormal & 0x3c800000u));  // 2^-6
+  const RegisterBits nan = (RegisterBits)(magnitude == 0x7fu) & 0x7fc00000u;
+  return (Register)(value | nan | (byte & 0x80u) << 24);
+}
+
 // The exponent is rebiased by a multiplication, which also normalises subnormal halves; infinities and NaNs are put back.
 INLINE Register register_load_f16(const uint16_t* p) {
   const RegisterBits half = register_load_halves(p);

@@ -57,6 +57,12 @@ INLINE Floats load_bf16(const uint16_t* p) {
 INLINE Floats load_f16(const uint16_t* p) {
   return for_parts([=](int i) __attribute__((always_inline)) { return register_load_f16(p + i * kRegisterLanes); });
 }
+INLINE Floats load_i8(const int8_t* p) {
+  return for_parts([=](int i) __attribute__((always_inline)) { return register_load_i8(p + i * kRegisterLanes); });
+}
+INLINE Floats load_e4m3(const uint8_t* p) {
+  return for_parts([=](int i) __attribute__((always_inline)) { return register_load_e4m3(p + i * kRegisterLanes); });
+}
 INLINE void store(float* p, Floats a) {
   UNROLL for (int i = 0; i < kRegisters; ++i) register_store(p + i * kRegisterLanes, a.part[i]);
 }
@@ -65,6 +71,33 @@ INLINE void store_bf16(uint16_t* p, Floats a) {
 }
 INLINE void store_f16(uint16_t* p, Floats a) {
   UNROLL for (int i = 0; i < kRegisters; ++i) register_store_f16(p + i * kRegisterLanes, a.part[i]);
+}
+// Rounded to nearest even, at most +-127: adding 1.5 * 2^23 leaves the whole number in the low bits.
+INLINE void store_i8(int8_t* p, Floats a) {
+  alignas(64) uint32_t bits[kLanes];
+  UNROLL for (int i = 0; i < kRegisters; ++i) {
+    const Register bounded = register_min(register_max(a.part[i], register_set(-127.0f)), register_set(127.0f));
+    register_store(reinterpret_cast<float*>(bits) + i * kRegisterLanes, register_add(bounded, register_set(12582912.0f)));
+  }
+  for (int i = 0; i < kLanes; ++i) p[i] = static_cast<int8_t>(bits[i]);
+}
+// E4M3 without infinities (Micikevicius et al., 2022), rounded to nearest even; beyond 448: 448. A NaN stays one.
+INLINE void store_e4m3(uint8_t* p, Floats a) {
+  alignas(64) uint32_t bits[kLanes], shifted[kLanes];  // shifted: where adding 2^14 rounds a subnormal result
+  UNROLL for (int i = 0; i < kRegisters; ++i) {
+    const Register magnitude = register_max(a.part[i], register_subtract(register_set(0.0f), a.part[i]));
+    register_store(reinterpret_cast<float*>(bits) + i * kRegisterLanes, a.part[i]);
+    register_store(reinterpret_cast<float*>(shifted) + i * kRegisterLanes,
+                   register_add(register_min(magnitude, register_set(1.0f)), register_set(16384.0f)));
+  }
+  for (int i = 0; i < kLanes; ++i) {
+    const uint32_t magnitude = bits[i] & 0x7fffffffu;
+    const uint32_t normal = (magnitude + 0x7ffffu + (magnitude >> 20 & 1u)) >> 20;
+    const uint32_t small = shifted[i] - 0x46800000u;
+    const uint32_t rounded = magnitude < 0x3c800000u ? small : normal - (120u << 3);
+    const uint32_t bounded = magnitude > 0x43e00000u ? 0x7eu : rounded;
+    p[i] = static_cast<uint8_t>((magnitude > 0x7f800000u ? 0x7fu : bounded) | (bits[i] >> 24 & 0x80u));
+  }
 }
 #define LANEWISE(name, operation)                                                                            \
   INLINE Floats name(Floats a, Floats b) {                                                                   \
@@ -137,6 +170,20 @@ INLINE void store_some(float* p, Floats a, int64_t count) {
   alignas(64) float lane[kLanes];
   store(lane, a);
   for (int64_t i = 0; i < count; ++i) p[i] = lane[i];
+}
+
+// The largest magnitude of x [size], and 0, or NaN if anything in x is not finite.
+struct Magnitude {
+  float largest, poison;
+};
+INLINE Magnitude magnitude(const float* x, int64_t size) {
+  Floats top = set(0.0f), poison = set(0.0f);
+  for (int64_t i = 0; i < size; i += kLanes) {
+    const Floats value = size - i < kLanes ? load_some(x + i, size - i) : load(x + i);
+    top = maximum(top, maximum(value, subtract(set(0.0f), value)));
+    poison = add(poison, multiply(value, set(0.0f)));
+  }
+  return {largest(top), sum(poison)};
 }
 
 }  // namespace octavo::OCTAVO_ISA

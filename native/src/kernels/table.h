@@ -72,7 +72,17 @@ struct LinearKernels {
 // ---- the paged cache ---------------------------------------------------------------------------------------------
 // [layers][blocks][kv_heads][block_size / 16] tiles of 16 tokens. A tile is K transposed, [key_rows / depth][16 tokens]
 // [depth], then V, [16 / depth tokens][value_columns][depth]; key_rows is the head size rounded up to `depth`,
-// value_columns rounded up to 16.
+// value_columns rounded up to 16. In an int8 cache 16 float32 scales, one for each token, follow K, and 16 follow V.
+enum CacheDType : int32_t {
+  kCacheFloat32 = 0,
+  kCacheBFloat16 = 1,
+  kCacheFloat16 = 2,
+  kCacheInt8 = 3,
+  kCacheFloat8 = 4,  // E4M3 without infinities
+  kCacheDTypes = 5
+};
+constexpr int64_t cache_element_bytes(int32_t dtype) { return dtype == kCacheFloat32 ? 4 : dtype >= kCacheInt8 ? 1 : 2; }
+
 constexpr int64_t kTileTokens = 16;
 constexpr int64_t kTilesPerStep = 4;    // keys that share one softmax update: 64
 constexpr int64_t kSplitTokens = 512;   // keys that are reduced on their own, then merged in order
@@ -82,8 +92,10 @@ struct CacheShape {
   int32_t dtype;
   int64_t layers, blocks, block_size, kv_heads, head_size;
   int64_t key_rows, value_columns;
-  int64_t key_bytes, tile_bytes;  // of one tile: its K part, and both
+  int64_t key_bytes, tile_bytes;  // of one tile: its K part, and both, with their scales
 
+  [[gnu::always_inline]] int64_t key_elements() const { return key_rows * kTileTokens; }
+  [[gnu::always_inline]] int64_t value_elements() const { return value_columns * kTileTokens; }
   [[gnu::always_inline]] int64_t block_bytes() const { return kv_heads * (block_size / kTileTokens) * tile_bytes; }
   [[gnu::always_inline]] int64_t layer_bytes() const { return blocks * block_bytes(); }
 };
@@ -104,18 +116,27 @@ struct AttentionTask {
   int64_t kv_head;
   int64_t first_row, last_row;  // at most kAttentionRows
   float scale;
+  int64_t window;      // keys that a query sees, its own the last of them
+  float soft_cap;      // scores become soft_cap * tanh(score / soft_cap); 0: they stay
+  const float* sinks;  // per head of the group: a score that takes part in the softmax and has no value; or null
 
   [[gnu::always_inline]] int64_t rows() const { return last_row - first_row; }
   [[gnu::always_inline]] int64_t position(int64_t row) const { return first_position + (first_row + row) / group; }
-  [[gnu::always_inline]] int64_t splits() const { return position(rows() - 1) / kSplitTokens + 1; }
+  // The first key that a query at `position` sees.
+  [[gnu::always_inline]] int64_t first_key(int64_t position) const {
+    return position < window ? 0 : position - window + 1;
+  }
+  [[gnu::always_inline]] int64_t first_split() const { return first_key(position(0)) / kSplitTokens; }
+  [[gnu::always_inline]] int64_t end_split() const { return position(rows() - 1) / kSplitTokens + 1; }
+  [[gnu::always_inline]] int64_t splits() const { return end_split() - first_split(); }
 };
 
 struct AttentionKernels {
   int64_t depth;
-  // Over all keys: writes `out`. Over one split: writes partial_floats to `partial`.
+  // Over all keys: writes `out`. Over one split, numbered from position 0: writes partial_floats to `partial`.
   void (*attend)(const AttentionTask& task, void* scratch);
   void (*attend_split)(const AttentionTask& task, int64_t split, void* scratch, float* partial);
-  // Merge the partial results of all splits, in order, and write `out`.
+  // Merge the partial results of the task's splits, in order, and write `out`.
   void (*merge)(const AttentionTask& task, void* scratch, float* partials);
 };
 
@@ -126,11 +147,12 @@ using CacheWrite = void (*)(const CacheShape& shape, char* layer, int64_t slot, 
 [[gnu::always_inline]] inline int64_t partial_floats(const CacheShape& shape) {
   return 32 + kAttentionRows * (kTileTokens + shape.value_columns);
 }
-// Bytes that `attend` and `merge` need for themselves: queries, scores, two accumulators and one V tile.
+// Bytes that `attend` and `merge` need for themselves: queries, scores, two accumulators, one V tile, and the keys and
+// values of a step where they are widened.
 [[gnu::always_inline]] inline int64_t attention_scratch_bytes(const CacheShape& shape) {
   const int64_t scores = kAttentionRows * kTileTokens * kTilesPerStep;
-  return 4 * (kAttentionRows * shape.key_rows + scores + 2 * partial_floats(shape) + kTileTokens * shape.value_columns) +
-         1024;
+  const int64_t widened = shape.dtype < kCacheInt8 ? 0 : kTilesPerStep * (shape.key_elements() + shape.value_elements());
+  return 4 * (kAttentionRows * shape.key_rows + scores + 2 * partial_floats(shape) + shape.value_elements() + widened) + 1024;
 }
 
 // ---- sampling ----------------------------------------------------------------------------------------------------
@@ -145,8 +167,8 @@ struct BlockSize {
 struct Kernels {
   const char* name;
   const LinearKernels* const* linear;  // [kFormats]
-  const AttentionKernels* attention;   // [kDTypes]
-  const CacheWrite* cache_writes;      // [kDTypes]
+  const AttentionKernels* attention;   // [kCacheDTypes]
+  const CacheWrite* cache_writes;      // [kCacheDTypes]
   void (*rms_norm)(const float* x, const float* weight, int64_t rows, int64_t width, float epsilon, float* y);
   void (*silu_and_multiply)(const float* x, int64_t rows, int64_t width, float* y);
   void (*rotate)(float* row, int64_t heads, int64_t head_size, const float* cos_sin, int64_t rotary);

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from ctypes import addressof, c_char
 from typing import Any
 
@@ -16,7 +16,11 @@ INT64 = np.dtype(np.int64)
 BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
 FLOAT16 = np.dtype(np.float16)
 
+INT8 = np.dtype(np.int8)
+FLOAT8 = np.dtype(ml_dtypes.float8_e4m3fn)
+
 DTYPE_CODES = {FLOAT32: 0, BFLOAT16: 1, FLOAT16: 2}
+CACHE_DTYPE_CODES = {**DTYPE_CODES, INT8: 3, FLOAT8: 4}
 
 _view: Callable[[Any], c_char] = (
     c_char.from_buffer
@@ -45,8 +49,18 @@ def writable_address(array: NDArray[Any]) -> int:
 
 
 def dtype_code(dtype: np.dtype[Any]) -> int:
-    """The library's number of a weight or cache dtype. ValueError for anything but float32, bfloat16 and float16."""
-    code = DTYPE_CODES.get(np.dtype(dtype))
+    """The library's number of a weight's dtype. ValueError for anything but float32, bfloat16 and float16."""
+    return _code(dtype, DTYPE_CODES)
+
+
+def cache_dtype_code(dtype: np.dtype[Any]) -> int:
+    """The library's number of a cache's dtype: those of the weights, int8 or float8_e4m3fn, or a ValueError."""
+    return _code(dtype, CACHE_DTYPE_CODES)
+
+
+def _code(dtype: np.dtype[Any], codes: Mapping[np.dtype[Any], int]) -> int:
+    code = codes.get(np.dtype(dtype))
     if code is None:
-        raise ValueError(f"expected float32, bfloat16 or float16, got {dtype}")
+        *names, last = map(str, codes)
+        raise ValueError(f"expected {', '.join(names)} or {last}, got {dtype}")
     return code

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from octavo.kernels.cpu.buffers import INT32, INT64, address, dtype_code
+from octavo.kernels.cpu.buffers import INT32, INT64, address, cache_dtype_code, dtype_code
 from octavo.kernels.cpu.library import failure, last_failure
 from octavo.kernels.ops import Quantization
 
@@ -71,6 +71,20 @@ class PackedWeight:
             self._library.octavo_weight_free(self.pointer)
 
 
+class NativeExperts:
+    """The weights of a mixture of experts. Keeps them alive."""
+
+    __slots__ = ("down", "down_pointers", "gate_up", "gate_up_pointers")
+
+    def __init__(self, gate_up: Sequence[PackedWeight], down: Sequence[PackedWeight]) -> None:
+        if len(gate_up) != len(down):
+            raise ValueError(f"experts have two weights each, got {len(gate_up)} and {len(down)} weights")
+        self.gate_up, self.down = list(gate_up), list(down)
+        self.gate_up_pointers, self.down_pointers = (
+            np.array([weight.pointer for weight in weights], np.int64) for weights in (gate_up, down)
+        )
+
+
 class NativeCache:
     """K and V of all layers in the library's own layout (`KVCache` of octavo.kernels.ops). Memory is given back by
     `close`, or with the object."""
@@ -94,7 +108,7 @@ class NativeCache:
         self.kv_heads = kv_heads
         self.head_size = head_size
         self.dtype = np.dtype(dtype)
-        self._shape = context, layers, blocks, block_size, kv_heads, head_size, dtype_code(dtype)
+        self._shape = context, layers, blocks, block_size, kv_heads, head_size, cache_dtype_code(dtype)
         self._open()
         self.nbytes: int = library.octavo_cache_bytes(self.pointer)
 

@@ -7,7 +7,7 @@ from ctypes import c_char_p, c_float, c_int32, c_int64, c_void_p
 from functools import cache
 from pathlib import Path
 
-ABI_VERSION = 3
+ABI_VERSION = 4
 ISAS = ("amx", "avx512_bf16", "avx512", "avx2", "generic")  # best first
 EMULATED_ISAS = ("amx_emulated",)  # on every processor, slowly, for tests
 
@@ -20,6 +20,7 @@ _PROTOTYPES: dict[str, tuple[type | None, tuple[type, ...]]] = {
     "octavo_isa_supported": (_CODE, (c_char_p,)),
     "octavo_open": (_POINTER, (c_char_p, _CODE)),
     "octavo_close": (None, (_POINTER,)),
+    "octavo_pin": (_CODE, (_POINTER, _POINTER, _SIZE)),
     "octavo_weight_new": (_POINTER, (_POINTER, _CODE, _SIZE, _CODE, _SIZE, _SIZE)),
     "octavo_weight_pack": (_CODE, (_POINTER, _POINTER, _POINTER, _CODE, _SIZE, _SIZE)),
     "octavo_weight_bias": (_CODE, (_POINTER, _POINTER)),
@@ -29,17 +30,27 @@ _PROTOTYPES: dict[str, tuple[type | None, tuple[type, ...]]] = {
     "octavo_linear": (_CODE, (_POINTER, _POINTER, _POINTER, _SIZE, _POINTER, _CODE)),
     "octavo_embedding": (_CODE, (_POINTER, _POINTER, _POINTER, _SIZE, _POINTER)),
     "octavo_select_rows": (_CODE, (_POINTER, _POINTER, _SIZE, _SIZE, _POINTER, _SIZE, _POINTER)),
+    "octavo_route": (_CODE, (_POINTER, _POINTER, _SIZE, _SIZE, _SIZE, _CODE, _POINTER)),
+    "octavo_experts": (
+        _CODE,
+        (_POINTER, _POINTER, _POINTER, _SIZE, _POINTER, _SIZE, _SIZE, _POINTER, _POINTER, _CODE),
+    ),
     "octavo_rms_norm": (_CODE, (_POINTER, _POINTER, _POINTER, _SIZE, _SIZE, c_float, _POINTER)),
     "octavo_silu_and_multiply": (_CODE, (_POINTER, _POINTER, _SIZE, _SIZE, _POINTER)),
-    "octavo_rotary": (_CODE, (_POINTER, _POINTER, _SIZE, _SIZE, _SIZE, _SIZE, _POINTER, _SIZE, _SIZE, _POINTER)),
     "octavo_cache_new": (_POINTER, (_POINTER, _SIZE, _SIZE, _SIZE, _SIZE, _SIZE, _CODE)),
     "octavo_cache_bytes": (_SIZE, (_POINTER,)),
     "octavo_cache_copy": (_CODE, (_POINTER, _POINTER, _SIZE)),
     "octavo_cache_free": (None, (_POINTER,)),
-    "octavo_cache_write": (_CODE, (_POINTER, _POINTER, _SIZE, _POINTER, _SIZE, _POINTER, _SIZE)),
+    "octavo_cache_write": (
+        _CODE,
+        (_POINTER, _POINTER, _SIZE, _POINTER, _SIZE, _POINTER, _SIZE, _POINTER, _SIZE, _SIZE, _POINTER),
+    ),
     "octavo_attention": (
         _CODE,
-        (_POINTER, _POINTER, _SIZE, _POINTER, _SIZE, _SIZE, _POINTER, _POINTER, _SIZE, _POINTER, _SIZE, c_float, _POINTER),
+        (
+            *(_POINTER, _POINTER, _SIZE, _POINTER, _SIZE, _SIZE, _POINTER, _POINTER, _SIZE, _POINTER, _SIZE),
+            *(c_float, _SIZE, c_float, _POINTER, _POINTER),
+        ),
     ),
     "octavo_sample": (_CODE, (_POINTER, _POINTER, _SIZE, _POINTER)),
     "octavo_score_rows": (_CODE, (_POINTER, _POINTER, _SIZE)),

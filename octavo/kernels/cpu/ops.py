@@ -12,29 +12,32 @@ from numpy.typing import NDArray
 
 from octavo.engine.request import TokenLogprobs
 from octavo.errors import ConfigError
-from octavo.kernels.cpu.buffers import INT32, INT64, dtype_code
+from octavo.kernels.cpu.buffers import INT32, INT64, address, dtype_code
 from octavo.kernels.cpu.calls import Calls, Immediate
-from octavo.kernels.cpu.handles import NativeCache, PackedWeight
+from octavo.kernels.cpu.handles import NativeCache, NativeExperts, PackedWeight
 from octavo.kernels.cpu.library import EMULATED_ISAS, failure, last_failure, load_library, supported_isas
 from octavo.kernels.cpu.program import RecordedForward
 from octavo.kernels.cpu.sampling import ERRORS, SamplingRows, score_rows
-from octavo.kernels.cpu.threads import default_threads
+from octavo.kernels.cpu.threads import default_threads, one_of_each_core
 from octavo.kernels.ops import Array, Forward, KVCache, Quantization, RotaryTable
 from octavo.runner.batch import Batch
 from octavo.sampling.sampler import SampleResult, sampled_logprobs
 from octavo.sampling.state import SamplingState
 
+_ALL_KEYS = 2**31 - 1  # a window that nothing lies before
+
 
 class CpuOps:
     """Native kernels. A result row depends on that row alone, bit for bit, within one instruction set.
 
-    `threads` None: what affinity, cgroup and cores allow. `isa` "auto": the best that the processor has. Raises
+    `threads` None: what affinity, cgroup and cores allow. `isa` "auto": the best that the processor has. `pin`: each worker
+    stays on a core of its own, whatever backend of this process uses it. Raises
     LibraryUnavailable where the library was not built, ConfigError for an instruction set that is not there. Wrong shapes,
     dtypes and ids are ValueError or IndexError, and nothing has been computed then."""
 
     name = "cpu"
 
-    def __init__(self, threads: int | None = None, isa: str = "auto") -> None:
+    def __init__(self, threads: int | None = None, isa: str = "auto", *, pin: bool = False) -> None:
         self._context: int | None = None
         library = load_library()
         self.isa = _choose_isa(isa)
@@ -47,6 +50,20 @@ class CpuOps:
         if self._context is None:
             raise last_failure()
         self._calls: Calls = Immediate(self._context)
+        if pin:
+            self._pin()
+
+    def _pin(self) -> None:
+        cpus = one_of_each_core()
+        if len(cpus) < self.threads:
+            raise ConfigError(
+                f"--cpu-pin-threads: {self.threads} threads need as many cores, and this process may use {len(cpus)}; "
+                f"--cpu-threads {len(cpus)} works"
+            )
+        status = self._library.octavo_pin(self._context, address(np.array(cpus, np.int32), INT32), self.threads)
+        if status:
+            raise ConfigError(f"--cpu-pin-threads: {failure(status)}; leave it out")
+        self.description += ", pinned"
 
     # -- weights, once at load ------------------------------------------------------------------------------------
 
@@ -85,6 +102,10 @@ class CpuOps:
     ) -> int:
         """Bytes of the panels; memory for them is reserved, and not touched."""
         return PackedWeight(self._library, self._context, (outputs, inputs), dtype, quantization, activation).nbytes
+
+    def expert_weights(self, gate_up: Sequence[PackedWeight], down: Sequence[PackedWeight]) -> NativeExperts:
+        """The weights of the experts in their order, all of one shape and format."""
+        return NativeExperts(gate_up, down)
 
     def vector_weight(self, weight: NDArray[Any]) -> Array:
         """A norm's weight as float32 [h]: a copy, for a view would keep the mapped file in memory."""
@@ -171,6 +192,41 @@ class CpuOps:
         calls.call(self._library.octavo_linear, calls.context(), weight.pointer, source, rows, target, adds)
         return y
 
+    def route(self, logits: Array, chosen: int, *, normalise: bool) -> Array:
+        """[t, e] -> [t, e]: the softmax where it is among the `chosen` largest, else 0."""
+        calls = self._calls
+        rows, experts = logits.shape
+        y = calls.new(rows, experts)
+        source, target = calls.address(logits), calls.address(y)
+        calls.call(self._library.octavo_route, calls.context(), source, rows, experts, chosen, int(normalise), target)
+        return y
+
+    def experts(self, x: Array, routing: Array, weights: NativeExperts, residual: Array | None = None) -> Array:
+        """[t, h] -> [t, h]: the experts' results, times routing [t, e], added in the order of the experts; with `residual`,
+        into it, in place."""
+        calls = self._calls
+        rows, width = x.shape
+        count = len(weights.down)
+        if routing.shape != (rows, count):
+            raise ValueError(f"expected routing of shape {(rows, count)}, got {routing.shape}")
+        if residual is not None and residual.shape != (rows, width):
+            raise ValueError(f"expected a residual of shape {(rows, width)}, got {residual.shape}")
+        y = calls.new(rows, width) if residual is None else residual
+        calls.call(
+            self._library.octavo_experts,
+            calls.context(),
+            calls.address(weights.gate_up_pointers, INT64),
+            calls.address(weights.down_pointers, INT64),
+            count,
+            calls.address(x),
+            rows,
+            width,
+            calls.address(routing),
+            calls.writable(y),
+            int(residual is not None),
+        )
+        return y
+
     def rms_norm(self, x: Array, weight: Array, epsilon: float) -> Array:
         """x / sqrt(mean(x^2) + epsilon) * weight over the last axis. Contiguous [..., h]."""
         calls = self._calls
@@ -201,49 +257,51 @@ class CpuOps:
         calls.call(function, calls.context(), calls.address(gate_up), rows, width // 2, calls.address(y))
         return y
 
-    def rotary(self, qkv: Array, table: RotaryTable, positions: NDArray[np.int32], heads: tuple[int, int, int]) -> None:
-        """Rotate the q and k heads of qkv in place. IndexError for a position that the table does not have."""
-        calls = self._calls
-        tokens = _qkv_tokens(qkv, heads)
-        if positions.shape != (tokens,):
-            raise ValueError(f"expected {tokens} positions, got shape {positions.shape}")
-        n, k, d = heads
-        cos_sin, table_rows, rotary = calls.rotary_table(table, positions)
-        calls.call(
-            self._library.octavo_rotary,
-            calls.context(),
-            calls.writable(qkv),
-            tokens,
-            qkv.shape[1],
-            n + k,
-            d,
-            cos_sin,
-            table_rows,
-            rotary,
-            calls.address(positions, INT32),
-        )
-
-    def write_cache(self, qkv: Array, cache: KVCache, layer: int, batch: Batch, heads: tuple[int, int, int]) -> None:
-        """Store the k and v heads of qkv in `batch.slot_mapping`. IndexError for a slot or layer that does not exist."""
+    def write_cache(
+        self,
+        qkv: Array,
+        cache: KVCache,
+        layer: int,
+        batch: Batch,
+        heads: tuple[int, int, int],
+        table: RotaryTable | None = None,
+    ) -> None:
+        """Rotate q and k, and store k and v in `batch.slot_mapping`. IndexError for a slot, a layer, or a position of the
+        table that does not exist."""
         calls = self._calls
         tokens = _qkv_tokens(qkv, heads)
         own = calls.cache(_own(cache, heads))
-        slots = batch.slot_mapping
+        slots, positions = batch.slot_mapping, batch.positions
         if slots.shape != (tokens,):
             raise ValueError(f"expected {tokens} slots, got shape {slots.shape}")
+        if table is not None and positions.shape != (tokens,):
+            raise ValueError(f"expected {tokens} positions, got shape {positions.shape}")
+        rotation = (None, 0, 0) if table is None else calls.rotary_table(table, positions)
         calls.call(
             self._library.octavo_cache_write,
             calls.context(),
             own,
             layer,
-            calls.address(qkv),
+            calls.address(qkv) if table is None else calls.writable(qkv),
             heads[0],
             calls.address(slots, INT64),
             tokens,
+            *rotation,
+            None if table is None else calls.address(positions, INT32),
         )
 
     def attention(
-        self, qkv: Array, cache: KVCache, layer: int, batch: Batch, heads: tuple[int, int, int], scale: float
+        self,
+        qkv: Array,
+        cache: KVCache,
+        layer: int,
+        batch: Batch,
+        heads: tuple[int, int, int],
+        scale: float,
+        *,
+        window: int | None = None,
+        soft_cap: float | None = None,
+        sinks: Array | None = None,
     ) -> Array:
         """Causal attention of the q heads over the paged cache: [t, n * d]. IndexError for a block that does not exist."""
         calls = self._calls
@@ -253,6 +311,8 @@ class CpuOps:
         (sequences,) = lengths.shape
         if starts.shape != (sequences + 1,) or tables.ndim != 2 or tables.shape[0] != sequences:
             raise ValueError(f"{sequences} lengths, {starts.shape} query starts and tables of shape {tables.shape} differ")
+        if sinks is not None and sinks.shape != heads[:1]:
+            raise ValueError(f"expected {heads[0]} sinks, got shape {sinks.shape}")
         out = calls.new(tokens, heads[0] * heads[2])
         calls.call(
             self._library.octavo_attention,
@@ -268,6 +328,9 @@ class CpuOps:
             calls.address(tables, INT32),
             tables.shape[1],
             scale,
+            _ALL_KEYS if window is None else window,
+            soft_cap or 0.0,
+            None if sinks is None else calls.address(sinks),
             calls.address(out),
         )
         return out

@@ -19,7 +19,7 @@ def default_threads(root: Path = Path("/"), affinity: set[int] | None = None) ->
     cpus = _affinity() if affinity is None else affinity
     quota = cgroup_quota(root)
     limit = len(cpus) if quota is None else min(len(cpus), math.floor(quota))
-    return max(1, min(limit, physical_cores(root, cpus)))
+    return max(1, min(limit, len(one_of_each_core(root, cpus))))
 
 
 def _affinity() -> set[int]:
@@ -28,13 +28,14 @@ def _affinity() -> set[int]:
     return set(range(os.cpu_count() or 1))
 
 
-def physical_cores(root: Path, cpus: set[int]) -> int:
-    """Cores that `cpus` belong to, by the kernel's topology files; processors without one count as cores."""
-    cores = set()
-    for cpu in cpus:
+def one_of_each_core(root: Path = Path("/"), affinity: set[int] | None = None) -> list[int]:
+    """The first processor of each core that this process may run on, in ascending order; by the kernel's topology files,
+    processors without one counting as cores."""
+    cores: dict[str, int] = {}
+    for cpu in sorted(_affinity() if affinity is None else affinity):
         siblings = read_text(root / f"sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list")
-        cores.add(siblings or f"cpu{cpu}")
-    return len(cores)
+        cores.setdefault(siblings or f"cpu{cpu}", cpu)
+    return list(cores.values())
 
 
 def cgroup_quota(root: Path) -> float | None:

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from octavo.engine.request import TokenLogprobs
-from octavo.kernels.numpy.attention import attend
+from octavo.kernels.numpy.attention import Scoring, attend
 from octavo.kernels.numpy.cache import NumpyKVCache
 from octavo.kernels.numpy.quantization import round_activations, round_weight
 from octavo.kernels.ops import Array, Forward, KVCache, Quantization, RotaryTable
@@ -67,6 +67,9 @@ class NumpyOps:
     ) -> int:
         return 4 * outputs * inputs  # whatever the dtype: products are float32's
 
+    def expert_weights(self, gate_up: Sequence[NumpyWeight], down: Sequence[NumpyWeight]) -> list[tuple[NumpyWeight, ...]]:
+        return list(zip(gate_up, down, strict=True))
+
     def vector_weight(self, weight: NDArray[Any]) -> Array:
         return _float32(weight)
 
@@ -100,6 +103,25 @@ class NumpyOps:
         residual += product
         return residual
 
+    def route(self, logits: Array, chosen: int, *, normalise: bool) -> Array:
+        order = np.argsort(-logits, axis=-1, kind="stable")[:, :chosen]
+        weights = np.exp(logits - logits.max(axis=-1, keepdims=True))
+        kept = np.zeros_like(weights)
+        np.put_along_axis(kept, order, np.take_along_axis(weights, order, axis=-1), axis=-1)
+        routing: Array = kept / (kept if normalise else weights).sum(axis=-1, keepdims=True, dtype=np.float32)
+        routing[np.isnan(routing) & (kept == 0)] = 0  # 0 / NaN
+        return routing
+
+    def experts(
+        self, x: Array, routing: Array, weights: Sequence[tuple[NumpyWeight, ...]], residual: Array | None = None
+    ) -> Array:
+        output = np.zeros_like(x) if residual is None else residual
+        for expert, (gate_up, down) in enumerate(weights):
+            rows = np.flatnonzero(routing[:, expert])
+            if rows.size:
+                output[rows] += routing[rows, expert, None] * self.linear(self.linear(x[rows], gate_up), down)
+        return output
+
     def rms_norm(self, x: Array, weight: Array, epsilon: float) -> Array:
         mean_square = np.mean(x * x, axis=-1, keepdims=True)
         normed: Array = x / np.sqrt(mean_square + np.float32(epsilon)) * weight
@@ -111,29 +133,42 @@ class NumpyOps:
             activated: Array = gate / (1 + np.exp(-gate)) * up
         return activated
 
-    def rotary(self, qkv: Array, table: RotaryTable, positions: NDArray[np.int32], heads: tuple[int, int, int]) -> None:
-        n, k, d = heads
-        cos_sin = table(int(positions.max(initial=-1)) + 1)
-        half = cos_sin.shape[1] // 2
-        cos, sin = np.split(cos_sin[positions][:, None], 2, axis=-1)  # [t, 1, r/2] each
-        rotated = qkv.reshape(-1, n + 2 * k, d)[:, : n + k]  # a view on the q and k heads
-        first, second = rotated[..., :half].copy(), rotated[..., half : 2 * half].copy()
-        rotated[..., :half] = first * cos - second * sin
-        rotated[..., half : 2 * half] = second * cos + first * sin
-
-    def write_cache(self, qkv: Array, cache: KVCache, layer: int, batch: Batch, heads: tuple[int, int, int]) -> None:
+    def write_cache(
+        self,
+        qkv: Array,
+        cache: KVCache,
+        layer: int,
+        batch: Batch,
+        heads: tuple[int, int, int],
+        table: RotaryTable | None = None,
+    ) -> None:
+        if table is not None:
+            _rotate(qkv, table(int(batch.positions.max(initial=-1)) + 1)[batch.positions], heads)
         _, keys, values = _split_heads(qkv, heads)
         _own(cache).write(layer, batch.slot_mapping, keys, values)
 
     def attention(
-        self, qkv: Array, cache: KVCache, layer: int, batch: Batch, heads: tuple[int, int, int], scale: float
+        self,
+        qkv: Array,
+        cache: KVCache,
+        layer: int,
+        batch: Batch,
+        heads: tuple[int, int, int],
+        scale: float,
+        *,
+        window: int | None = None,
+        soft_cap: float | None = None,
+        sinks: Array | None = None,
     ) -> Array:
         queries, _, _ = _split_heads(qkv, heads)
+        own = _own(cache)
+        scoring = Scoring(scale, window, soft_cap, sinks)
         output = np.empty_like(queries)
         for i, length in enumerate(batch.seq_lens.tolist()):
             rows = slice(batch.query_starts[i], batch.query_starts[i + 1])
-            keys, values = _own(cache).read(layer, batch.block_tables[i], length)
-            output[rows] = attend(queries[rows], keys, values, scale)
+            first_block = scoring.first_key(length - (rows.stop - rows.start)) // own.block_size
+            keys, values = own.read(layer, batch.block_tables[i], first_block, length)
+            output[rows] = attend(queries[rows], keys, values, scoring, first_block * own.block_size)
         return output.reshape(len(qkv), -1)
 
     def sample(
@@ -155,6 +190,17 @@ class NumpyOps:
 
 def _float32(values: NDArray[Any]) -> Array:
     return np.ascontiguousarray(values, np.float32)
+
+
+def _rotate(qkv: Array, cos_sin: Array, heads: tuple[int, int, int]) -> None:
+    """Turn the q and k heads of qkv [t, (n + 2k) * d] in place by cos_sin [t, r]."""
+    n, k, d = heads
+    half = cos_sin.shape[1] // 2
+    cos, sin = np.split(cos_sin[:, None], 2, axis=-1)  # [t, 1, r/2] each
+    rotated = qkv.reshape(-1, n + 2 * k, d)[:, : n + k]  # a view on the q and k heads
+    first, second = rotated[..., :half].copy(), rotated[..., half : 2 * half].copy()
+    rotated[..., :half] = first * cos - second * sin
+    rotated[..., half : 2 * half] = second * cos + first * sin
 
 
 def _split_heads(qkv: Array, heads: tuple[int, int, int]) -> tuple[Array, Array, Array]:

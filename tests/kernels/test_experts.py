@@ -1,0 +1,145 @@
+"""A mixture of experts against numpy, and its bits alone, in a batch, and over threads."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from octavo.kernels.ops import Array, Handle, Ops, Quantization
+from tests.kernels.native import BFLOAT16, FLOAT32, NUMPY, each_isa, error, native, tolerance
+
+BITS8, BITS4 = Quantization(8, activation_bits=16), Quantization(4, group=32, activation_bits=16)
+FORMATS = [(FLOAT32, None), (BFLOAT16, None), (BFLOAT16, BITS8), (BFLOAT16, BITS4)]
+each_format = pytest.mark.parametrize(("dtype", "quantization"), FORMATS, ids=["float32", "bfloat16", "int8", "int4"])
+
+
+def experts(
+    ops: Ops, count: int, hidden: int, inner: int, dtype: np.dtype, quantization: Quantization | None, seed: int = 0
+) -> Handle:
+    """`count` experts of random weights."""
+    random = np.random.default_rng(seed)
+
+    def part(out: int, width: int) -> np.ndarray:
+        return random.standard_normal((out, width), np.float32).astype(dtype)
+
+    gate_up, down = [], []
+    for _ in range(count):
+        gates = [part(inner, hidden), part(inner, hidden)]
+        gate_up.append(ops.linear_weight(gates, quantization=quantization, activation="silu"))
+        down.append(ops.linear_weight([part(hidden, inner)], quantization=quantization))
+    return ops.expert_weights(gate_up, down)
+
+
+def routed(rows: int, count: int, chosen: int, seed: int) -> Array:
+    logits = np.random.default_rng(seed).standard_normal((rows, count), np.float32)
+    return NUMPY.route(logits, chosen, normalise=True)
+
+
+@each_isa
+@each_format
+@given(
+    rows=st.integers(1, 70),
+    count=st.integers(1, 9),
+    hidden=st.integers(1, 100),
+    inner=st.integers(1, 80),
+    chosen=st.integers(1, 4),
+    seed=st.integers(0, 1000),
+)
+def test_experts_equal_numpy(isa, dtype, quantization, rows, count, hidden, inner, chosen, seed):
+    if quantization is not None:  # whole groups
+        hidden, inner = -(-hidden // 32) * 32, -(-inner // 32) * 32
+    x = np.random.default_rng(seed).standard_normal((rows, hidden), np.float32)
+    routing = routed(rows, count, min(chosen, count), seed)
+    residual = np.random.default_rng(seed + 1).standard_normal((rows, hidden), np.float32)
+    shape = count, hidden, inner, dtype, quantization, seed
+    numpys = NUMPY.experts(x, routing, experts(NUMPY, *shape))
+    weights = experts(native(isa), *shape)
+    ours = native(isa).experts(x, routing, weights)
+    allowed = 3e-2 if dtype == BFLOAT16 else tolerance(isa, dtype) * 10  # both products round
+    assert error(ours, numpys) < allowed
+    added = residual.copy()
+    assert native(isa).experts(x, routing, weights, added) is added
+    assert np.abs(added - (residual + ours)).max() <= 1e-5 * np.abs(residual + ours).max() + 1e-5
+
+
+@each_isa
+@each_format
+def test_bits_do_not_depend_on_batch_or_threads(isa, dtype, quantization):
+    x = np.random.default_rng(1).standard_normal((64, 96), np.float32)
+    routing = routed(64, 6, 2, seed=3)
+    weights = experts(native(isa), 6, 96, 64, dtype, quantization)
+    whole = native(isa).experts(x, routing, weights)
+    alone = [native(isa, 1).experts(x[i : i + 1], routing[i : i + 1], weights)[0] for i in range(64)]
+    assert np.array_equal(np.stack(alone), whole)
+    for size in range(1, 65):
+        assert np.array_equal(native(isa).experts(x[:size], routing[:size], weights), whole[:size]), size
+
+
+def test_many_rows_in_several_passes():
+    """More assignments than are in memory at once, experts without rows, and rows without experts."""
+    ops = native("auto")
+    x = np.random.default_rng(1).standard_normal((3000, 32), np.float32)
+    routing = routed(3000, 8, 3, seed=5)
+    routing[:, 4] = 0
+    routing[100:200] = 0
+    weights = experts(ops, 8, 32, 16, FLOAT32, None)
+    whole = ops.experts(x, routing, weights)
+    assert not whole[100:200].any()
+    assert error(whole, NUMPY.experts(x, routing, experts(NUMPY, 8, 32, 16, FLOAT32, None))) < 1e-4
+    for row in (0, 99, 1364, 1365, 1366, 2999):
+        assert np.array_equal(ops.experts(x[row : row + 1], routing[row : row + 1], weights)[0], whole[row])
+
+
+@given(
+    rows=st.integers(1, 20),
+    count=st.integers(1, 40),
+    chosen=st.integers(1, 8),
+    normalise=st.booleans(),
+    seed=st.integers(0, 99),
+)
+def test_route(rows, count, chosen, normalise, seed):
+    chosen = min(chosen, count)
+    logits = np.random.default_rng(seed).integers(-9, 9, (rows, count)).astype(np.float32)  # with many equal ones
+    got, numpys = (ops.route(logits, chosen, normalise=normalise) for ops in (native("auto"), NUMPY))
+    assert np.array_equal(got != 0, numpys != 0)
+    assert np.allclose(got, numpys, rtol=1e-6, atol=0)
+    assert np.all((got != 0).sum(axis=1) == chosen)
+    exact = np.exp(logits.astype(np.float64))
+    exact = np.where(got != 0, exact, 0) / (np.where(got != 0, exact, 0) if normalise else exact).sum(axis=1, keepdims=True)
+    assert np.allclose(got, exact, rtol=1e-5, atol=0)
+    least_chosen = np.where(got != 0, logits, np.inf).min(axis=1)
+    assert np.all(np.where(got != 0, -np.inf, logits).max(axis=1) <= least_chosen)
+
+
+def test_a_nan_stays_in_its_row():
+    logits = np.float32([[1, np.nan, 3], [1, 2, 3]])
+    for ops in (native("auto"), NUMPY):
+        routing = ops.route(logits, 2, normalise=True)
+        assert np.isnan(routing[0]).sum() == 2
+        assert np.array_equal(routing[1] != 0, [False, True, True])
+        y = ops.experts(np.ones((2, 8), np.float32), routing, experts(ops, 3, 8, 8, FLOAT32, None))
+        assert np.isnan(y[0]).all()
+        assert np.isfinite(y[1]).all()
+
+
+def test_wrong_arguments_are_refused():
+    ops = native("auto")
+    weights = experts(ops, 3, 8, 16, FLOAT32, None)
+    x, routing = np.ones((2, 8), np.float32), np.ones((2, 3), np.float32)
+    with pytest.raises(ValueError, match="4 of 3 experts"):
+        ops.route(routing, 4, normalise=True)
+    with pytest.raises(ValueError, match="0 of 3 experts"):
+        ops.route(routing, 0, normalise=True)
+    with pytest.raises(ValueError, match=r"routing of shape \(2, 3\)"):
+        ops.experts(x, routing[:1], weights)
+    with pytest.raises(ValueError, match="expert 0"):
+        ops.experts(np.ones((2, 9), np.float32), routing, weights)
+    with pytest.raises(ValueError, match="residual of shape"):
+        ops.experts(x, routing, weights, np.ones((3, 8), np.float32))
+    odd = ops.linear_weight([np.ones((8, 4), np.float32)])
+    with pytest.raises(ValueError, match="expert 1"):
+        ops.experts(x, routing[:, :2].copy(), ops.expert_weights(weights.gate_up[:2], [weights.down[0], odd]))
+    with pytest.raises(ValueError, match="2 and 1 weights"):
+        ops.expert_weights(weights.gate_up[:2], weights.down[:1])
