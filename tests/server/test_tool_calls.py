@@ -154,6 +154,14 @@ def test_tools_are_shown_to_the_model(tool_server: RunningServer, intake: Intake
         assert "<tools>" in rendered(server, ASK, tools=TOOLS)
 
 
+def test_the_template_knows_the_effort(intake: Intake) -> None:
+    with conversing(intake, template="{{ reasoning_effort | default('none given') }}: {{ messages[0].content }}") as server:
+        assert rendered(server, ASK) == "none given: How is the weather?"
+        assert rendered(server, ASK, reasoning_effort="low") == "low: How is the weather?"
+        kwargs = {"reasoning_effort": "high"}
+        assert rendered(server, ASK, reasoning_effort="low", chat_template_kwargs=kwargs) == "high: How is the weather?"
+
+
 def test_the_choice_none_leaves_the_text_alone(tool_server: RunningServer) -> None:
     text = call_text("now", {})
     got = answer(tool_server, text, tool_choice="none")

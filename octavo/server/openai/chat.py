@@ -73,7 +73,7 @@ async def start_chat(
     visit = server.let_in(exchange, params.n, body.timeout)
     await server.grammars.compile(model.intake, params)
     shows_tools = tools.mode != "none" or not server.config.exclude_tools_when_tool_choice_none
-    text = await render(model, exchange, body, shows_tools=shows_tools)
+    text = await render(model, exchange, body, shows_tools=shows_tools, reasoning_effort=body.reasoning_effort)
     continued = continued_text(body) if body.continue_final_message else None
     truncation = schema.truncation(body)
     request = await offload(

@@ -25,8 +25,10 @@ class Conversation(Protocol):
     chat_template_kwargs: dict[str, Any] | None
 
 
-async def render(model: Model, exchange: Exchange, body: Conversation, *, shows_tools: bool = True) -> str:
-    """The prompt's text, with the tools if it `shows_tools`.
+async def render(
+    model: Model, exchange: Exchange, body: Conversation, *, shows_tools: bool = True, reasoning_effort: Any = None
+) -> str:
+    """The prompt's text, with the tools if it `shows_tools`. The template may look at `reasoning_effort`, if it is given.
 
     ValidationError for messages that are none, and with the template's own words when it refuses.
     """
@@ -37,6 +39,9 @@ async def render(model: Model, exchange: Exchange, body: Conversation, *, shows_
         )
         raise ValidationError(text, parameter="chat_template")
 
+    effort = {} if reasoning_effort is None else {"reasoning_effort": reasoning_effort}
+    variables = {**effort, **(body.chat_template_kwargs or {})}
+
     def work() -> str:
         return model.intake.render_chat(
             body.messages,
@@ -45,7 +50,7 @@ async def render(model: Model, exchange: Exchange, body: Conversation, *, shows_
             documents=body.documents,
             add_generation_prompt=body.add_generation_prompt,
             continue_final_message=body.continue_final_message,
-            template_variables=body.chat_template_kwargs,
+            template_variables=variables,
         )
 
     return await offload(exchange.num_body_bytes, work)
