@@ -106,7 +106,7 @@ class Intake:
         max_tokens_name: str = "max_tokens",
         cache_salt: str | None = None,
         priority: int = 0,
-        grammar_after: str = "",
+        grammar_start: tuple[str, str] = ("", ""),
         reasoning_marks: tuple[str, str] | None = None,
         truncation: Truncation | None = None,
         clamp: bool = True,
@@ -115,11 +115,12 @@ class Intake:
         """The request for the engine; `params` stays as it is. ValidationError for everything that can be refused.
 
         `max_tokens` is clamped to what fits, unless `clamp` is off: then one that does not fit is refused. Where it is None
-        it becomes the model's own default, else what fits. `grammar_after` is the text (of the end of a reasoning block)
-        behind which `params.structured_outputs` begins to hold; compiling that may take a while where `grammars` does not
-        know it yet. `reasoning_marks` are what opens and closes the block that `params.thinking_token_budget` bounds; the
-        first is "" where the prompt has opened it, both where it has closed it. `truncation` cuts a long prompt. `offline`
-        chooses the texts of vLLM's `LLM` for one that is too long.
+        it becomes the model's own default, else what fits. `params.structured_outputs` begin to hold behind the second text
+        of `grammar_start` (the end of a reasoning block); the first one begins such a block, where there may also be none
+        (that counts if it is one token). Compiling may take a while where `grammars` does not know it yet.
+        `reasoning_marks` are what opens and closes the block that `params.thinking_token_budget` bounds; the first is ""
+        where the prompt has opened it, both where it has closed it. `truncation` cuts a long prompt. `offline` chooses the
+        texts of vLLM's `LLM` for one that is too long.
         """
         vocab_size = self.model_config.vocab_size
         checks.check_cache_salt(cache_salt)
@@ -144,7 +145,7 @@ class Intake:
             checks.check_room(params.max_tokens, room, len(token_ids), self.max_model_len, max_tokens_name)
         wanted = self.default_sampling.get("max_tokens", room) if params.max_tokens is None else params.max_tokens
         seed = self._next_seed() if params.seed is None else params.seed
-        grammar = self._grammar(params, grammar_after)
+        grammar = self._grammar(params, *grammar_start)
         checked = {**logprobs, "max_tokens": min(room, wanted), "seed": seed, "structured_outputs": None}
         return Request(
             request_id=request_id,
@@ -181,11 +182,15 @@ class Intake:
                 raise ValidationError("The decoder prompt cannot be empty")
         return checks.check_token_ids(prompt, self.model_config.vocab_size)
 
-    def _grammar(self, params: SamplingParams, after: str) -> Grammar | None:
+    def _grammar(self, params: SamplingParams, opening: str, after: str) -> Grammar | None:
         if params.structured_outputs is None:
             return None
-        checks.check_can_be_structured(self.tokenizer, self.eos_token_ids)
-        return Grammar(self.grammars.compile(params.structured_outputs), after)
+        tokenizer = checks.can_be_structured(self.tokenizer, self.eos_token_ids)
+        text = self.grammars.compile(params.structured_outputs)
+        if not opening:
+            return Grammar(text, after)
+        ids = tokenizer.encode(opening, add_special_tokens=False)
+        return Grammar(text, after, ids[0]) if len(ids) == 1 else Grammar(text)
 
     def _thinking(self, budget: int | None, marks: tuple[str, str] | None) -> Thinking | None:
         if budget is None or (marks is not None and not marks[1]):

@@ -12,6 +12,7 @@ class Grammar(msgspec.Struct, frozen=True, array_like=True):
 
     text: str
     after: str = ""  # the text is free up to where this stands for the first time (the end of a reasoning block)
+    opening: int | None = None  # the token that begins that block, where the answer may also do without
 
 
 class Thinking(msgspec.Struct, frozen=True, array_like=True):

@@ -14,18 +14,18 @@ if TYPE_CHECKING:
 _SHOWN_IDS = 10
 
 
-def check_can_be_structured(tokenizer: Tokenizer | None, eos_token_ids: Sequence[int]) -> None:
-    """ValidationError where no grammar can be followed: without a tokenizer, without an EOS, or where tokens are words with
-    spaces between them."""
-    reason = None
+def can_be_structured(tokenizer: Tokenizer | None, eos_token_ids: Sequence[int]) -> Tokenizer:
+    """The tokenizer. ValidationError where no grammar can be followed: without one, without an EOS, or where tokens are
+    words with spaces between them."""
     if tokenizer is None:
         reason = "a tokenizer, and the model runs without one (--skip-tokenizer-init)"
     elif not eos_token_ids:
         reason = "an end-of-sequence token, which the model does not have"
     elif tokenizer.pieces.separator:
         reason = "a tokenizer whose tokens join to a text without spaces between them"
-    if reason is not None:
-        raise ValidationError(f"Structured outputs need {reason}.", parameter="structured_outputs")
+    else:
+        return tokenizer
+    raise ValidationError(f"Structured outputs need {reason}.", parameter="structured_outputs")
 
 
 def check_vocabulary(params: SamplingParams, vocab_size: int) -> None:

@@ -28,24 +28,32 @@ class Matcher:
     """One sequence's place in its grammar. `mask` says which tokens may come next, one bit each from the lowest bit of the
     first byte on; None while the text is still free. After an `error` the sequence cannot go on."""
 
-    def __init__(self, grammar: llguidance.LLMatcher, after: bytes, token_bytes: Callable[[int], bytes]) -> None:
+    def __init__(self, matcher: llguidance.LLMatcher, grammar: Grammar, token_bytes: Callable[[int], bytes]) -> None:
         self.mask: bytes | None = None
         self.error: str | None = None
-        self._grammar = grammar
-        self._after = after
+        self._grammar = matcher
+        self._opening = grammar.opening
+        self._awaited = grammar.after.encode()
+        self._after = self._awaited if grammar.opening is None else b""
         self._token_bytes = token_bytes
         self._tail = b""  # of the free text
 
     def follow(self, token_ids: Iterable[int]) -> None:
         """Take these tokens, and compute the mask behind them."""
         for token_id in token_ids:
+            if self._opening is not None:
+                self._after = self._awaited if token_id == self._opening else b""
+                self._opening = None
             if self._after:
                 self._look_for_the_start(token_id)
             elif not self._grammar.is_stopped() and not self._grammar.consume_token(token_id):
                 break
         if self._after:
+            self.mask = None
             return
         self.mask = self._grammar.compute_bitmask()
+        if self._opening is not None:
+            self.mask = _with_bit(self.mask, self._opening)
         if self._grammar.is_error():
             self.error = f"the grammar cannot be followed: {self._grammar.get_error().partition(chr(10))[0]:.200}"
 
@@ -85,7 +93,7 @@ class Matchers:
         """For a sequence with this output so far; its first mask is computed in a thread (`wait`)."""
         base = self.prepare(grammar).result()
         assert self._vocabulary is not None
-        matcher = Matcher(base.deep_copy(), grammar.after.encode(), self._vocabulary[1].token_bytes)
+        matcher = Matcher(base.deep_copy(), grammar, self._vocabulary[1].token_bytes)
         self.follow([(matcher, output_token_ids)])
         return matcher
 
@@ -121,6 +129,12 @@ class Matchers:
         if matcher.is_error():
             raise OctavoError(f"the grammar does not compile: {matcher.get_error():.200}")
         return matcher
+
+
+def _with_bit(mask: bytes, token_id: int) -> bytes:
+    changed = bytearray(mask)
+    changed[token_id // 8] |= 1 << (token_id % 8)
+    return bytes(changed)
 
 
 def _follow(steps: Sequence[tuple[Matcher, Sequence[int]]]) -> None:

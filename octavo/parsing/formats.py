@@ -123,10 +123,13 @@ class OutputFormats:
             return None
         return AnswerParser(reasoning, calls, self.shown_ids, only_one_call=only_one_call)
 
-    def grammar_after(self, prompt: str, continued: str | None = None) -> str:
-        """The mark behind which a grammar for the answer begins; "" where that is its start."""
+    def grammar_start(self, prompt: str, continued: str | None = None) -> tuple[str, str]:
+        """Where a grammar for the answer begins: behind the second mark ("": at its start). The first one opens the block
+        that the second ends, where there may be one ("": the answer is in it, or has none)."""
         reasoning = self._started(prompt, continued)
-        return "" if reasoning is None else reasoning.end_mark
+        if reasoning is None:
+            return "", ""
+        return ("", reasoning.end_mark) if reasoning.end_mark else reasoning.marks
 
     def reasoning_marks(self, prompt: str, continued: str | None = None) -> tuple[str, str] | None:
         """What opens and closes the answer's reasoning (`ReasoningParser.marks`); None where it is not looked for."""

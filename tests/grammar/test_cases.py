@@ -328,6 +328,22 @@ def test_free_text_until_a_marker(judge: Judge, matchers: Matchers, tokenizer: T
     assert True in masks[1:]
 
 
+def test_a_reasoning_block_that_may_be_missing(judge: Judge, matchers: Matchers, tokenizer: Tokenizer) -> None:
+    """Its first token may come in place of the grammar's, and only as the first; the grammar then waits for its end."""
+    (opening,) = tokenizer.encode("<|im_start|>")
+    end = "</think>"
+    ids = tokenizer.encode(end)
+    without = start(judge, matchers, end, opening, choice=["yes"])
+    assert opening in allowed(without, tokenizer.vocab_size)
+    assert accepts(without, tokenizer, "yes")
+    thinking = start(judge, matchers, end, opening, choice=["yes"])
+    thinking.follow([opening, *tokenizer.encode("no, yes")])
+    assert thinking.mask is None
+    thinking.follow(ids)
+    assert opening not in allowed(thinking, tokenizer.vocab_size)
+    assert accepts(thinking, tokenizer, "yes")
+
+
 def test_a_matcher_that_starts_late_is_where_it_was(judge: Judge, matchers: Matchers, tokenizer: Tokenizer) -> None:
     """As after a preemption."""
     ids = tokenizer.encode('{"a": [1, 2')

@@ -103,7 +103,7 @@ def test_after_a_marker(llm: LLM) -> None:
     """The grammar begins behind the end of a reasoning block, whichever tokens it came in."""
     session, structured = llm._session, StructuredOutputsParams(choice=["yes", "no"])
     sampling = SamplingParams(temperature=0, max_tokens=40, structured_outputs=structured)
-    request = session.intake.request("0", "Count: one, two, three, four, five,", sampling, grammar_after="seven,")
+    request = session.intake.request("0", "Count: one, two, three, four, five,", sampling, grammar_start=("", "seven,"))
     from octavo.offline.collector import RequestCollector
     from octavo.offline.session import Job
 

@@ -147,19 +147,20 @@ def test_what_cannot_be_forced_is_refused() -> None:
 @pytest.mark.parametrize(
     ("reasoning", "prompt", "after"),
     [
-        ("qwen3", "<think>\n", "</think>"),
-        ("qwen3", "<think>\n\n</think>\n\n", ""),
-        ("qwen3", "<assistant>", ""),
-        ("deepseek_r1", "<assistant>", "</think>"),
-        ("deepseek_r1", "</think>", ""),
-        ("mistral", "[THINK]", "[/THINK]"),
-        ("openai_gptoss", "<|start|>assistant", "<|channel|>final<|message|>"),
-        (None, "<think>\n", ""),
+        ("qwen3", "<think>\n", ("", "</think>")),
+        ("qwen3", "<think>\n\n</think>\n\n", ("", "")),
+        ("qwen3", "<assistant>", ("<think>", "</think>")),
+        ("deepseek_r1", "<assistant>", ("", "</think>")),
+        ("deepseek_r1", "</think>", ("", "")),
+        ("mistral", "[THINK]", ("", "[/THINK]")),
+        ("mistral", "", ("[THINK]", "[/THINK]")),
+        ("openai_gptoss", "<|start|>assistant", ("", "<|channel|>final<|message|>")),
+        (None, "<think>\n", ("", "")),
     ],
 )
-def test_grammars_begin_behind_the_reasoning(reasoning: str | None, prompt: str, after: str) -> None:
+def test_grammars_begin_behind_the_reasoning(reasoning: str | None, prompt: str, after: tuple[str, str]) -> None:
     formats = output_formats(None, reasoning)
-    assert formats.grammar_after(prompt) == after
+    assert formats.grammar_start(prompt) == after
     if reasoning == "qwen3":
-        assert formats.grammar_after("", "<think>I was") == "</think>"
-        assert formats.grammar_after("", "<think>I was</think>") == ""
+        assert formats.grammar_start("", "<think>I was") == ("", "</think>")
+        assert formats.grammar_start("", "<think>I was</think>") == ("", "")

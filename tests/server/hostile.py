@@ -34,6 +34,20 @@ fractions = st.floats(-1e6, 1e6).filter(lambda value: value % 1 != 0)
 outside = st.integers(max_value=-3) | st.integers(min_value=3) | st.floats(min_value=2.01, max_value=1e300)
 ids_outside = st.integers(min_value=49_152) | st.integers(max_value=-1)
 
+NO_STRUCTURES: list[Any] = [
+    {},
+    {"json_object": False},
+    {"json": "not json"},
+    {"json": {"type": "banana"}},
+    {"json": {"items": {"contains": {}}}},
+    {"regex": "["},
+    {"regex": "a", "choice": ["a"]},
+    {"choice": []},
+    {"grammar": "start: nowhere"},
+    {"structural_tag": "{}"},
+    {"typo": "a"},
+]
+
 # field -> values that it can never have
 WRONG: dict[str, SearchStrategy[Any]] = {
     "model": st.integers() | containers | st.text(max_size=20).filter(lambda name: name not in ("m", "alias")),
@@ -48,7 +62,9 @@ WRONG: dict[str, SearchStrategy[Any]] = {
     "frequency_penalty": no_numbers | outside,
     "repetition_penalty": no_numbers | st.floats(max_value=0, allow_infinity=False),
     "min_tokens": no_numbers | st.integers(min_value=3) | st.integers(max_value=-1),
-    "stop": st.integers() | st.lists(st.text(max_size=3), min_size=5) | st.lists(st.integers(), min_size=1, max_size=4),
+    "stop": st.integers()
+    | st.lists(st.text(max_size=3), min_size=17, max_size=30)
+    | st.lists(st.integers(), min_size=1, max_size=4),
     "stop_token_ids": words | st.lists(ids_outside, min_size=1, max_size=4) | st.lists(words, min_size=1, max_size=4),
     "logit_bias": words | st.lists(scalars, max_size=3) | st.dictionaries(words, st.floats(-1, 1), min_size=1, max_size=3),
     "stream": containers | st.integers(min_value=2) | st.just("perhaps"),
@@ -56,7 +72,12 @@ WRONG: dict[str, SearchStrategy[Any]] = {
     "prompt_logprobs": no_numbers | st.integers(min_value=21) | st.integers(max_value=-2),
     "ignore_eos": containers | st.integers(min_value=2) | st.none(),
     "response_format": words | st.just({"type": "json_schema"}) | st.just({"type": "regex"}) | st.just({}),
-    "truncate_prompt_tokens": no_numbers | st.integers(max_value=-2),
+    "truncate_prompt_tokens": no_numbers | st.integers(max_value=-2) | st.just(0) | st.integers(min_value=513),
+    "truncation_side": words | st.just("left"),
+    "structured_outputs": words | st.lists(scalars, max_size=3) | st.sampled_from(NO_STRUCTURES),
+    "allowed_token_ids": words | st.just([]) | st.lists(ids_outside, min_size=1, max_size=4),
+    "bad_words": words | st.lists(st.just(" "), min_size=1, max_size=3) | st.lists(st.integers(), min_size=1, max_size=3),
+    "best_of": st.integers(min_value=2, max_value=2**62),
     "priority": no_numbers | too_big,
 }
 messages = st.one_of(

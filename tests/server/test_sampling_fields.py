@@ -98,6 +98,16 @@ def test_c106_lengths_that_are_none(server: RunningServer, path: str, more: dict
     assert text in refused(server, path, {**PROMPTS[path], **more})["message"]
 
 
+def test_c104_one_that_outgrows_the_context_ends_alone(server: RunningServer) -> None:
+    bodies = [{"prompt": [5 + i] * 8, "max_tokens": 20, "ignore_eos": True, "return_token_ids": True} for i in range(3)]
+    alone = [server.post(TEXT, body).json()["choices"] for body in bodies]
+    growing = server.submit(TEXT, {"prompt": [9] * 450, "max_tokens": None, "ignore_eos": True})
+    together = [server.submit(TEXT, body) for body in bodies]
+    assert [each.result(30).json()["choices"] for each in together] == alone
+    answer = growing.result(30).json()
+    assert (answer["usage"]["total_tokens"], answer["choices"][0]["finish_reason"]) == (512, "length")
+
+
 def test_c103_nothing_is_cut_unasked(server: RunningServer) -> None:
     messages = [{"role": "user", "content": "The code is 7319. " + "word " * 600}, *HI]
     message = refused(server, CHAT, {"messages": messages})["message"]

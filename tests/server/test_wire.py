@@ -263,6 +263,10 @@ def test_the_models_defaults_hold_unless_the_request_says_otherwise(intake: Inta
 def test_the_openapi_document_describes_every_route(server: RunningServer) -> None:
     document = server.http.get("/openapi.json").json()
     assert document["openapi"].startswith("3.1")
+    schemas = document["components"]["schemas"]
+    assert {"json", "regex", "choice", "grammar", "json_object"} <= set(schemas["StructuredOutputsParams"]["properties"])
+    for name in ("ChatCompletionRequest", "CompletionRequest"):
+        assert schemas[name]["properties"]["stop"]["anyOf"][1]["maxItems"] == 16
     assert set(document["paths"]) >= {"/v1/chat/completions", "/v1/models/{model}", "/health", "/tokenize"}
     text = json.dumps(document)
     references = set(re.findall(r'"#/components/schemas/(\w+)"', text))

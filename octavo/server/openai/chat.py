@@ -88,7 +88,7 @@ async def start_chat(
             priority=body.priority,
             truncation=truncation,
             clamp=False,
-            grammar_after=formats.grammar_after(text, continued),
+            grammar_start=formats.grammar_start(text, continued),
             reasoning_marks=formats.reasoning_marks(text, continued),
         ),
     )
