@@ -36,6 +36,9 @@ OCTAVO_API const char* octavo_last_error(void);
 /* 1: compiled in and the processor has it; 0: not. The names, best first: amx, avx512_bf16, avx512, avx2,
  * generic; and amx_emulated, which computes as amx does, slowly, on every processor. */
 OCTAVO_API int octavo_isa_supported(const char* isa);
+/* 1: compiled in, and small products of it in a child process come out right; 0: not, or the child died. amx is supported
+ * only where it passes this. */
+OCTAVO_API int octavo_isa_trial(const char* isa);
 
 /* NULL on failure. Contexts share one thread pool, which starts as it is needed and stops with the last context. */
 OCTAVO_API octavo_context* octavo_open(const char* isa, int32_t threads);

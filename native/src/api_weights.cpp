@@ -76,6 +76,8 @@ int octavo_abi_version(void) { return OCTAVO_ABI_VERSION; }
 const char* octavo_last_error(void) { return last_error; }
 int octavo_isa_supported(const char* isa) { return find_kernels(isa) != nullptr ? 1 : 0; }
 
+int octavo_isa_trial(const char* isa) { return try_kernels(isa) ? 1 : 0; }
+
 octavo_context* octavo_open(const char* isa, int32_t threads) {
   octavo_context* context = nullptr;
   guarded([&] {

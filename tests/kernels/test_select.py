@@ -12,7 +12,7 @@ import pytest
 from octavo.config import EngineConfig
 from octavo.errors import ConfigError, StartupError
 from octavo.kernels import select
-from octavo.kernels.cpu.library import ISAS, LibraryUnavailable, supported_isas
+from octavo.kernels.cpu.library import EMULATED_ISAS, ISAS, LibraryUnavailable, load_library, supported_isas
 from octavo.kernels.cpu.ops import CpuOps
 from octavo.kernels.select import select_ops
 from tests.kernels.native import native
@@ -34,6 +34,14 @@ def test_an_instruction_set_that_is_not_there(monkeypatch):
     with pytest.raises(ConfigError, match="--cpu-isa avx512 is not available here; choose auto or one of: avx2, generic"):
         select_ops(EngineConfig(cpu_isa="avx512"))
     assert set(supported_isas()) <= set(ISAS)
+
+
+def test_a_trial_runs_in_a_process_that_may_die():
+    """What the processor does not have dies there of an illegal instruction, and not here."""
+    library = load_library()
+    passed = {isa for isa in (*ISAS, *EMULATED_ISAS) if library.octavo_isa_trial(isa.encode())}
+    assert passed == {*supported_isas(), *EMULATED_ISAS}
+    assert not library.octavo_isa_trial(b"sse2")
 
 
 def test_numpy_on_request():

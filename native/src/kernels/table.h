@@ -184,4 +184,8 @@ struct Kernels {
 // The best supported instruction set first; null if `name` is unknown, not compiled in or not supported here.
 const Kernels* find_kernels(const char* name);
 
+// Whether products of the instruction set, if it was compiled in, run in a child process and come out right; the processor
+// need not have it.
+bool try_kernels(const char* name);
+
 }  // namespace octavo

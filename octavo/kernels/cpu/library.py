@@ -18,6 +18,7 @@ _PROTOTYPES: dict[str, tuple[type | None, tuple[type, ...]]] = {
     "octavo_abi_version": (_CODE, ()),
     "octavo_last_error": (c_char_p, ()),
     "octavo_isa_supported": (_CODE, (c_char_p,)),
+    "octavo_isa_trial": (_CODE, (c_char_p,)),
     "octavo_open": (_POINTER, (c_char_p, _CODE)),
     "octavo_close": (None, (_POINTER,)),
     "octavo_pin": (_CODE, (_POINTER, _POINTER, _SIZE)),
