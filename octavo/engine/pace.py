@@ -47,7 +47,9 @@ class Pace:
         return fitting
 
     def observe(self, plan: StepPlan, seconds: float) -> None:
-        """The plan has been carried out in so many seconds."""
+        """The plan has been carried out in so many seconds. Nothing is learned from one that computes nothing."""
+        if not plan.scheduled:
+            return
         chunks = [(scheduled.start, scheduled.num_tokens) for scheduled in plan.scheduled if scheduled.num_tokens > 1]
         self._longest = max([self._longest, *(count for _, count in chunks)])
         self.cost.observe(chunks, seconds)

@@ -122,6 +122,13 @@ def test_a_chunk_is_the_longest_that_fits() -> None:
     assert pace.chunk(0, 20) == 20
 
 
+def test_a_step_that_computes_nothing_teaches_nothing() -> None:
+    pace = measured(0.1, (0, 128))
+    base = pace.cost.base.value
+    pace.observe(StepPlan(block_copies=[(1, 2)]), 5.0)
+    assert pace.cost.base.value == base == BASE
+
+
 def test_where_nobody_writes_prompts_are_not_cut() -> None:
     pace = measured(0.1, (0, 100))
     pace.begin([])

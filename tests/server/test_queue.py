@@ -155,6 +155,7 @@ def test_many_refusals_are_few_lines(full: RunningServer, caplog: pytest.LogCapt
         full.state.stopping = True
         assert full.post(CHAT, FULL).status_code == 503
         full.state.stopping = False
+        full.until(lambda: full.metrics.http_requests.get((CHAT, "POST", "5xx")) == 1)  # counted when it is logged
     lines = [record.getMessage() for record in caplog.records]
     assert lines == [
         f"POST {TEXT} 503 (full); refused so: 1",
