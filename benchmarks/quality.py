@@ -134,10 +134,11 @@ def main() -> None:
     ids = load_tokenizer(smollm2_directory("float32")).encode(TEXT.read_text(encoding="utf-8"))[: options.tokens]
     windows = [ids[start : start + WINDOW] for start in range(0, len(ids), WINDOW)]
     ops = CpuOps(isa=options.isa)
-    chosen = [(name, load) for name, load in variants(ops) if name == "float32" or options.only in name]
+    found = list(variants(ops))
     if options.transformers:
         names = ("float32", "bfloat16")
-        chosen += [(f"Transformers {name}", lambda name=name: transformers_logits(name)) for name in names]
+        found += [(f"Transformers {name}", lambda name=name: transformers_logits(name)) for name in names]
+    chosen = [(name, load) for name, load in found if name == "float32" or options.only in name]
     print(f"{len(ids)} tokens, {ops.description}\n{'':34}  perplexity  KL divergence    agrees")
     references: list[Array] = []
     for name, load in chosen:

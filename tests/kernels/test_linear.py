@@ -99,6 +99,24 @@ def test_residual_is_added_in_place(isa):
     assert np.array_equal(residual, before + ops.linear(x, weight))
 
 
+@given(rows=st.integers(1, 40), width=st.integers(1, 150), out=st.integers(1, 70))
+def test_tiles_add_up_as_the_manual_says(rows, width, out):
+    """TDPBF16PS, bit for bit: in each 32 inputs the even and the odd products are summed apart, then together, then into the
+    rest. (Products of bfloat16 are exact in float32, so a fused sum is a plain one.)"""
+    x, part = normal(rows, width).astype(BFLOAT16), normal(out, width).astype(BFLOAT16)
+    padding = ((0, 0), (0, -width % 32))
+    a, b = (np.pad(each.astype(np.float32), padding).reshape(len(each), -1, 16, 2) for each in (x, part))
+    expected = np.zeros((rows, out), np.float32)
+    for tile in range(a.shape[1]):
+        even_odd = np.zeros((2, rows, out), np.float32)
+        for k in range(16):
+            for odd in range(2):
+                even_odd[odd] += a[:, None, tile, k, odd] * b[None, :, tile, k, odd]
+        expected += even_odd[0] + even_odd[1]
+    ops = native("amx_emulated")
+    assert np.array_equal(ops.linear(x.astype(np.float32), ops.linear_weight([part])), expected)
+
+
 @each_linear_isa
 @each_dtype
 def test_embedding_gives_the_weight_rows_exactly(isa, dtype):

@@ -50,6 +50,18 @@ def test_linear_equals_numpy(isa, quantization, rows, width, outs, bias, residua
     assert is_product(ours, numpys, width)
 
 
+@each_quantization
+@given(rows=st.integers(1, 40), width=st.integers(1, 300), out=st.integers(1, 90))
+def test_tiles_and_vectors_have_the_same_bits(quantization, rows, width, out):
+    """Sums of integers are exact in any order, and what follows is the same in two instruction sets without fused sums."""
+    part, x = normal(out, width), normal(rows, width)
+    tiles, vectors = (
+        ops.linear(x, ops.linear_weight([part], quantization=quantization))
+        for ops in (native("amx_emulated"), native("generic"))
+    )
+    assert np.array_equal(tiles, vectors)
+
+
 @each_linear_isa
 @each_quantization
 @given(rows=st.integers(1, 20), width=st.integers(1, 200), inner=st.integers(1, 70), bias=st.booleans())

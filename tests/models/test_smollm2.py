@@ -56,10 +56,13 @@ def test_a_cache_of_another_dtype_gives_the_same_answer(smollm2: Path, kv_cache_
     assert answer.text == "The capital of France is Paris."
 
 
-@pytest.mark.parametrize("source", ["gguf", "safetensors", "sharded bfloat16"])
-def test_the_capital_of_france(smollm2: Path, source: str) -> None:
+@pytest.mark.parametrize(
+    ("source", "quantization"), [("gguf", None), ("gguf", "int8"), ("safetensors", None), ("sharded bfloat16", None)]
+)
+def test_the_capital_of_france(smollm2: Path, source: str, quantization: str | None) -> None:
     directory = smollm2_directory("bfloat16", shards=3) if source == "sharded bfloat16" else smollm2_directory("float32")
-    with LLM(str(smollm2 if source == "gguf" else directory), max_model_len=1024) as llm:
+    model = str(smollm2 if source == "gguf" else directory)
+    with LLM(model, quantization=quantization, max_model_len=1024) as llm:
         question = [{"role": "user", "content": "What is the capital of France?"}]
         answer = llm.chat(question, SamplingParams(temperature=0.0, max_tokens=20), use_tqdm=False)[0].outputs[0]
     assert answer.text == "The capital of France is Paris."

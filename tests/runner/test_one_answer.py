@@ -12,6 +12,7 @@ from octavo.engine.engine import Engine
 from octavo.engine.request import Request, RequestDelta
 from octavo.kernels.cpu.library import supported_isas
 from octavo.kernels.cpu.ops import CpuOps
+from octavo.kernels.ops import Quantization
 from octavo.models.config import read_model_config
 from octavo.models.registry import Model, build_model
 from octavo.runner.model_runner import ModelRunner
@@ -90,3 +91,10 @@ def test_200_requests_through_a_pool_too_small_for_8(dtype: Any, cache_dtype: An
     checkpoint, ops = tiny_checkpoint(tiny_config(), seed=11), CpuOps(2, isa if isa in supported_isas() else "auto")
     model = build_model(read_model_config(checkpoint), Weights(checkpoint, np.dtype(dtype), ops), ops)
     assert_each_as_alone(Runs(model, ops, cache_dtype), mixed_requests(200, 160))
+
+
+@pytest.mark.parametrize("quantization", [Quantization(8), Quantization(8, 0, 8), Quantization(4, 32, 8)], ids=str)
+def test_quantized_weights(quantization: Quantization) -> None:
+    checkpoint, ops, dtype = tiny_checkpoint(tiny_config(), seed=11), CpuOps(2), np.dtype(ml_dtypes.bfloat16)
+    model = build_model(read_model_config(checkpoint), Weights(checkpoint, dtype, ops, quantization=quantization), ops)
+    assert_each_as_alone(Runs(model, ops, dtype), mixed_requests(60, 160))
