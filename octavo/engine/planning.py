@@ -29,6 +29,7 @@ _CACHE_DTYPES = {
     "fp8_e4m3": np.dtype(ml_dtypes.float8_e4m3fn),
     "int8": np.dtype(np.int8),
 }
+_RESIZING = {"kv_cache_dtype": "int8", "quantization": "int8"}  # what makes blocks or weights smaller
 _SHOWN_LENGTHS = (1024, 4096)  # tokens, beside max_model_len
 
 
@@ -75,7 +76,7 @@ class PlannedModel:
             sizes, usable = self.memory.sizes, self.memory.usable
             try:
                 config = replace(self.config, **{name: value})
-                if name == "quantization":
+                if name in _RESIZING:
                     sizes = _sizes(config, self.checkpoint, self.model, self.ops)
                 other = _divide(config, self.model, sizes, usable)
             except ConfigError:
@@ -92,13 +93,13 @@ class PlannedModel:
             return {"num_gpu_blocks_override": left // plan.sizes.block}
         if config.kv_cache_memory_bytes is not None:
             return {"kv_cache_memory_bytes": left}
-        values = {
+        values: dict[str, Any] = {
             "memory_utilization": 1.0,
             "max_num_batched_tokens": plan.limits.max_num_batched_tokens // 4,
             "max_num_seqs": 2 * plan.limits.max_num_seqs,
-            "quantization": "int8",
         }
-        return {name: value for name, value in values.items() if name != "quantization" or config.quantization is None}
+        unset = {name: value for name, value in _RESIZING.items() if getattr(config, name) == OPTIONS[name].default}
+        return values | unset
 
     def _requests(self) -> list[str]:
         longest = self.memory.limits.max_model_len

@@ -56,7 +56,12 @@ def test_what_is_said_to_fit_more_does(plan: Plan) -> None:
     _, rows, _ = plan(*arguments)
     before = _requests(rows)
     advice = re.findall(r"(--[a-z-]+) ([a-z\d.]+) \(([\d.,]+)\)", rows["more would fit with"])
-    assert {flag for flag, _, _ in advice} == {"--memory-utilization", "--max-num-batched-tokens", "--quantization"}
+    assert {flag for flag, _, _ in advice} == {
+        "--memory-utilization",
+        "--max-num-batched-tokens",
+        "--quantization",
+        "--kv-cache-dtype",
+    }
     for flag, value, count in advice:
         _, other, _ = plan(*arguments, flag, value)
         assert _requests(other) == float(count) >= before + 0.1
