@@ -141,6 +141,7 @@ PYTHONIC = [
     ),
     Fixture("<|python_start|>[other(a=1)]<|python_end|>", "", [("other", {"a": 1})]),
     Fixture("[now(), save(1, 2), weather(any=nan)]", "save(1, 2)weather(any=nan)", [("now", {})]),
+    Fixture("\n[now()]\n[now()] end", " end", [("now", {}), ("now", {})]),
     Fixture("[save(1, 2)] is positional", "[save(1, 2)] is positional", []),
     Fixture(f'[save(note="{"long " * 40}", days=1)]', "", [("save", {"note": "long " * 40, "days": 1})]),
     Fixture('[save(note="""a "quoted" b\nc""", maybe=null)]', "", [("save", {"note": 'a "quoted" b\nc', "maybe": None})]),

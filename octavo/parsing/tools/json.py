@@ -19,29 +19,19 @@ class JsonParser(JsonToolParser):
         is_fenced = yield from self.scanner.match(_FENCE)
         if is_fenced:
             yield from self.scanner.name()
-            yield from self.scanner.space()
-        if not (yield from self.call_or_list(only_known=True)):
+        yield from self.bare_calls()
+        if not self.num_calls:
             self.scanner.reset()
         else:
             self.scanner.settle()
-            while (yield from self._further_call()):
-                pass
             if is_fenced:
-                self.scanner.mark()
-                yield from self.scanner.space()
-                if (yield from self.scanner.match(_FENCE)):
-                    self.scanner.settle()
-                else:
-                    self.scanner.reset()
+                yield from self._close_fence()
         yield from self.scanner.until(Markers([]), self.content)
 
-    def _further_call(self) -> Reading[bool]:
+    def _close_fence(self) -> Reading[None]:
         self.scanner.mark()
         yield from self.scanner.space()
-        yield from self.scanner.match(",", ";")
-        yield from self.scanner.space()
-        if not (yield from self.call_or_list(only_known=True)):
+        if (yield from self.scanner.match(_FENCE)):
+            self.scanner.settle()
+        else:
             self.scanner.reset()
-            return False
-        self.scanner.settle()
-        return True

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import ClassVar
 
 from octavo.parsing.json_text import pass_value, read_string, string_value
@@ -12,6 +13,15 @@ from octavo.parsing.tools.base import ToolParser
 
 _ARGUMENTS = frozenset({"arguments", "parameters"})
 _LABELS = frozenset({"id", "type", "index"})
+
+
+@dataclass(slots=True)
+class _Call:
+    """What is known of a call object so far; `early` are arguments that stand before the name."""
+
+    name: str | None = None
+    early: str | None = None
+    has_begun: bool = False
 
 
 class JsonToolParser(ToolParser):
@@ -55,6 +65,18 @@ class JsonToolParser(ToolParser):
         self.scanner.settle()
         return True
 
+    def bare_calls(self) -> Reading[None]:
+        """Read calls that have no marker, with or without `;` or `,` between them, as long as one comes."""
+        while True:
+            self.scanner.mark()
+            yield from self.scanner.space()
+            if self.num_calls and (yield from self.scanner.match(";", ",")):
+                yield from self.scanner.space()
+            if not (yield from self.call_or_list(only_known=True)):
+                self.scanner.reset()
+                return
+            self.scanner.settle()
+
     def call(self, ends: Sequence[str] = (), *, only_known: bool = False) -> Reading[bool]:
         """At a call object: read it. False, with nothing read, if it is none."""
         self.scanner.mark()
@@ -68,43 +90,47 @@ class JsonToolParser(ToolParser):
 
     def _object(self, ends: Sequence[str], only_known: bool) -> Reading[bool]:
         """Read one object; False where it breaks off or is no call."""
-        scanner, name, early, has_begun = self.scanner, None, None, False
+        scanner, call = self.scanner, _Call()
         if not (yield from scanner.match("{")):
             return False
-        while True:
-            yield from scanner.space()
-            if (yield from scanner.match("}")):
-                break
+        yield from scanner.space()
+        while not (yield from scanner.match("}")):
             key = yield from read_string(scanner)
             yield from scanner.space()
             if key is None or not (yield from scanner.match(":")):
                 return False
             yield from scanner.space()
-            if key == "name" and name is None:
-                name = yield from read_string(scanner)
-                if not name or (only_known and name not in self.tools):
-                    return False
-                if early is not None:
-                    self._at_once(name, early)
-                    has_begun = True
-            elif key in _ARGUMENTS and name is not None and not has_begun:
-                has_begun = True
-                if not (yield from self._streamed(name, ends)):
-                    return False
-            else:
-                value: list[str] = []
-                if only_known and key not in (_LABELS | _ARGUMENTS):
-                    return False
-                if not (yield from pass_value(scanner, value.append, ends)):
-                    return False
-                early = "".join(value) if key in _ARGUMENTS and early is None else early
+            if not (yield from self._member(key, call, ends, only_known)):
+                return False
             yield from scanner.space()
             if not (yield from scanner.match(",")) and (yield from scanner.peek()) not in ("}", ""):
                 return False
-        if not has_begun and name is not None and not only_known:
-            self._at_once(name, "{}")
+            yield from scanner.space()
+        if call.has_begun or call.name is None or only_known:
+            return call.has_begun
+        self._at_once(call.name, "{}")
+        return True
+
+    def _member(self, key: str, call: _Call, ends: Sequence[str], only_known: bool) -> Reading[bool]:
+        """Read the value of one member. False if it does not belong to a call, or breaks off."""
+        if key == "name" and call.name is None:
+            call.name = yield from read_string(self.scanner)
+            if not call.name or (only_known and call.name not in self.tools):
+                return False
+            if call.early is not None:
+                self._at_once(call.name, call.early)
+                call.has_begun = True
             return True
-        return has_begun
+        if key in _ARGUMENTS and call.name is not None and not call.has_begun:
+            call.has_begun = True
+            return (yield from self._streamed(call.name, ends))
+        if only_known and key not in (_LABELS | _ARGUMENTS):
+            return False
+        value: list[str] = []
+        is_whole = yield from pass_value(self.scanner, value.append, ends)
+        if key in _ARGUMENTS and call.early is None:
+            call.early = "".join(value)
+        return is_whole
 
     def _at_once(self, name: str, arguments: str) -> None:
         self.begin(name)
@@ -143,18 +169,6 @@ class MarkedJsonParser(JsonToolParser):
         if found and self.is_bare:
             yield from self.bare_calls()
         return found
-
-    def bare_calls(self) -> Reading[None]:
-        """Read calls that have no marker, with or without `;` or `,` between them, as long as one comes."""
-        while True:
-            self.scanner.mark()
-            yield from self.scanner.space()
-            if self.num_calls and (yield from self.scanner.match(";", ",")):
-                yield from self.scanner.space()
-            if not (yield from self.call_or_list(only_known=True)):
-                self.scanner.reset()
-                return
-            self.scanner.settle()
 
 
 def arguments_text(value: str) -> str:
