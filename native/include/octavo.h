@@ -14,7 +14,7 @@ extern "C" {
 #endif
 
 #define OCTAVO_API __attribute__((visibility("default")))
-#define OCTAVO_ABI_VERSION 4
+#define OCTAVO_ABI_VERSION 5
 
 enum { OCTAVO_OK = 0, OCTAVO_INVALID = 1, OCTAVO_NO_MEMORY = 2, OCTAVO_OUT_OF_RANGE = 3 };
 enum { OCTAVO_FLOAT32 = 0, OCTAVO_BFLOAT16 = 1, OCTAVO_FLOAT16 = 2 };
@@ -142,8 +142,10 @@ typedef struct { /* logprobs of one token and of the `top` most likely ones; ids
   int64_t* rank;
 } octavo_score;
 
-/* tokens [count]: an id, or OCTAVO_TOKEN_* where a row has none. */
-OCTAVO_API int octavo_sample(octavo_context* context, const octavo_sampling_row* rows, int64_t count, int64_t* tokens);
+/* logits [count, width] and positions [count] are put into `rows`. tokens [count]: an id, or OCTAVO_TOKEN_* where a row has
+ * none. */
+OCTAVO_API int octavo_sample(octavo_context* context, const float* logits, int64_t width, const int64_t* positions,
+                             octavo_sampling_row* rows, int64_t count, int64_t* tokens);
 OCTAVO_API int octavo_score_rows(octavo_context* context, const octavo_score* rows, int64_t count);
 
 /* -- a recorded step: calls of the functions above, made again as one call ------------------------------------------ */

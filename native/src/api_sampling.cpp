@@ -40,10 +40,18 @@ int check_vocabulary(const Row* rows, int64_t count) {
 
 using namespace octavo;
 
-int octavo_sample(octavo_context* context, const octavo_sampling_row* rows, int64_t count, int64_t* tokens) {
+int octavo_sample(octavo_context* context, const float* logits, int64_t width, const int64_t* positions,
+                  octavo_sampling_row* rows, int64_t count, int64_t* tokens) {
   if (missing(context)) return closed();
   return guarded([&] {
     if (const int status = check_vocabulary(rows, count); status != OCTAVO_OK) return status;
+    for (int64_t i = 0; i < count; ++i) {
+      if (rows[i].vocab_size > width)
+        return fail(OCTAVO_INVALID, "row %lld: a vocabulary of %lld in logits of %lld", number(i), number(rows[i].vocab_size),
+                    number(width));
+      rows[i].logits = logits + i * width;
+      rows[i].position = positions[i];
+    }
     for_each_row(*context, rows, count, [&](const octavo_sampling_row& row, void* scratch, int64_t i) {
       tokens[i] = context->kernels->sample_row(row, scratch);
     });

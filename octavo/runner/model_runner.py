@@ -56,18 +56,16 @@ class ModelRunner:
             return []
         step = StepRows.of(plan.scheduled)
         self._rows.check(step)
+        if step.is_plain:
+            return self._sample(self._model, self._forward(self._rows.plain_batch(step), self._cache), step.rows)
         scored_counts = self._rows.scored_counts(step)
         hidden = self._forward(self._rows.batch(step, scored_counts), self._cache)
-        if step.samples.all():
-            results = self._sample(self._model, hidden[: len(step.rows)], step.rows)
-        else:
-            results = [RowResult(row) for row in step.rows.tolist()]
-            sampling = np.flatnonzero(step.samples)
-            for place, result in zip(
-                sampling.tolist(), self._sample(self._model, hidden[: len(sampling)], step.rows[sampling]), strict=True
-            ):
-                results[place] = result
-        self._score(self._model, hidden[np.count_nonzero(step.samples) :], step, scored_counts, results)
+        results = [RowResult(row) for row in step.rows.tolist()]
+        sampling = np.flatnonzero(step.samples)
+        drawn = self._sample(self._model, hidden[: len(sampling)], step.rows[sampling])
+        for place, result in zip(sampling.tolist(), drawn, strict=True):
+            results[place] = result
+        self._score(self._model, hidden[len(sampling) :], step, scored_counts, results)
         return results
 
     def release_cache(self) -> None:
@@ -109,7 +107,8 @@ class ModelRunner:
         for state, token_id in zip(states, token_ids, strict=True):
             if token_id is not None:
                 state.append(token_id)
-        self._follow(states, token_ids)
+        if self._matchers is not None:
+            self._follow(self._matchers, states, token_ids)
         self._rows.append_tokens(rows, np.array([-1 if token_id is None else token_id for token_id in token_ids]))
         return [
             RowResult(row, each.token_id, each.logprobs, None, each.error) for row, each in zip(numbers, drawn, strict=True)
@@ -120,14 +119,16 @@ class ModelRunner:
             return None
         return self._matchers.matcher(new.request.grammar, new.output_token_ids)
 
-    def _follow(self, states: Sequence[SamplingState], token_ids: Sequence[int | None]) -> None:
+    @staticmethod
+    def _follow(matchers: Matchers, states: Sequence[SamplingState], token_ids: Sequence[int | None]) -> None:
         """Tell the grammars which tokens were drawn."""
-        if self._matchers is None:
-            return
-        drawn = [(state.matcher, token) for state, token in zip(states, token_ids, strict=True)]
-        steps = [(matcher, [token]) for matcher, token in drawn if matcher is not None and token is not None]
+        steps = [
+            (state.matcher, [token_id])
+            for state, token_id in zip(states, token_ids, strict=True)
+            if state.matcher is not None and token_id is not None
+        ]
         if steps:
-            self._matchers.follow(steps)
+            matchers.follow(steps)
 
     def _score(
         self, model: Model, hidden: Array, step: StepRows, counts: NDArray[np.int64], results: Sequence[RowResult]

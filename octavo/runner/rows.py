@@ -22,15 +22,19 @@ class StepRows:
     starts: NDArray[np.int64]
     counts: NDArray[np.int64]
     samples: NDArray[np.bool_]
+    is_plain: bool  # each row computes one token and draws the next: what most steps are
 
     @classmethod
     def of(cls, scheduled: Sequence[ScheduledRow]) -> StepRows:
         """s >= 1."""
+        counts = [each.num_tokens for each in scheduled]
+        samples = [each.sample for each in scheduled]
         return cls(
             np.array([each.row for each in scheduled], np.int64),
             np.array([each.start for each in scheduled], np.int64),
-            np.array([each.num_tokens for each in scheduled], np.int64),
-            np.array([each.sample for each in scheduled], np.bool_),
+            np.array(counts, np.int64),
+            np.array(samples, np.bool_),
+            counts.count(1) == len(counts) and False not in samples,
         )
 
     @property
@@ -63,6 +67,7 @@ class Rows:
         self.block_tables = np.zeros((max_num_seqs, -(-max_model_len // block_size)), np.int32)
         self.num_blocks = np.zeros(max_num_seqs, np.int64)
         self.num_scored = np.zeros(max_num_seqs, np.int64)  # leading positions whose next token's logprobs are wanted
+        self._numbers = np.arange(max_num_seqs + 1, dtype=np.int32)
         self._states: list[SamplingState | None] = [None] * max_num_seqs
 
     def add(self, new: NewRow, state: SamplingState) -> None:
@@ -107,8 +112,8 @@ class Rows:
         """One more token for each row, none where it is negative; one at max_model_len ends with this step and needs no
         place for it."""
         places = self.num_tokens[rows]
-        fits = (places < self.token_ids.shape[1]) & (token_ids >= 0)
-        if not fits.all():
+        if token_ids.min(initial=0) < 0 or places.max(initial=0) >= self.token_ids.shape[1]:
+            fits = (places < self.token_ids.shape[1]) & (token_ids >= 0)
             rows, places, token_ids = rows[fits], places[fits], token_ids[fits]
         self.token_ids[rows, places] = token_ids
         self.num_tokens[rows] = places + 1
@@ -116,6 +121,8 @@ class Rows:
     def check(self, step: StepRows) -> None:
         """RuntimeError when a plan asks for tokens that a row does not have, or has no blocks for: computing it all the
         same would write into other sequences' blocks."""
+        if step.is_plain and self._fits_plainly(step):
+            return
         ends, known, room = step.ends, self.num_tokens[step.rows], self.num_blocks[step.rows] * self.block_size
         bad = (ends > known) | (ends > room) | (step.samples & (ends != known)) | (step.counts < ~step.samples)
         if not step.computes.all():
@@ -129,10 +136,29 @@ class Rows:
                 f"but it has {known[i]} tokens and blocks for {room[i]}"
             )
 
+    def _fits_plainly(self, step: StepRows) -> bool:
+        ends, room = step.starts + 1, self.num_blocks[step.rows] * self.block_size
+        return bool(((ends == self.num_tokens[step.rows]) & (ends <= room)).all())
+
     def scored_counts(self, step: StepRows) -> NDArray[np.int64]:
         """[s] how many of each row's tokens, from its first, have the next prompt token's logprobs asked for."""
         counts: NDArray[np.int64] = np.clip(self.num_scored[step.rows] - step.starts, 0, step.counts)
         return counts
+
+    def plain_batch(self, step: StepRows) -> Batch:
+        """`batch` of a step that is plain: every row has one token, whose logits are wanted."""
+        rows, starts = step.rows, step.starts
+        blocks, offsets = np.divmod(starts, self.block_size)
+        widest = int(blocks.max()) + 1
+        return Batch(
+            token_ids=self.token_ids[rows, starts],
+            positions=starts.astype(np.int32),
+            slot_mapping=self.block_tables[rows, blocks].astype(np.int64) * self.block_size + offsets,
+            query_starts=self._numbers[: len(rows) + 1],
+            seq_lens=(starts + 1).astype(np.int32),
+            block_tables=self.block_tables[rows, :widest],
+            logits_rows=self._numbers[: len(rows)],
+        )
 
     def batch(self, step: StepRows, scored_counts: NDArray[np.int64]) -> Batch:
         """Gather the step's sequences, back to back. `logits_rows`: first the tokens after which one is sampled (for a fork,

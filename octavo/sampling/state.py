@@ -71,6 +71,7 @@ class SamplingState:
         "has_changing_edits",
         "index",
         "is_penalized",
+        "is_special",
         "matcher",
         "output_token_ids",
         "params",
@@ -111,6 +112,7 @@ class SamplingState:
         self.has_changing_edits = (  # with each token
             self.is_penalized or matcher is not None or bool(self.bad_words) or self.thinking is not None
         )
+        self.is_special = self.has_changing_edits or params.logprobs is not None  # a token is not all that is asked for
         self._counts: TokenCounts | None = None
 
     def append(self, token_id: int) -> None:

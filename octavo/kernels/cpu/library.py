@@ -7,7 +7,7 @@ from ctypes import c_char_p, c_float, c_int32, c_int64, c_void_p
 from functools import cache
 from pathlib import Path
 
-ABI_VERSION = 4
+ABI_VERSION = 5
 ISAS = ("amx", "avx512_bf16", "avx512", "avx2", "generic")  # best first
 EMULATED_ISAS = ("amx_emulated",)  # on every processor, slowly, for tests
 
@@ -53,7 +53,7 @@ _PROTOTYPES: dict[str, tuple[type | None, tuple[type, ...]]] = {
             *(c_float, _SIZE, c_float, _POINTER, _POINTER),
         ),
     ),
-    "octavo_sample": (_CODE, (_POINTER, _POINTER, _SIZE, _POINTER)),
+    "octavo_sample": (_CODE, (_POINTER, _POINTER, _SIZE, _POINTER, _POINTER, _SIZE, _POINTER)),
     "octavo_score_rows": (_CODE, (_POINTER, _POINTER, _SIZE)),
     "octavo_program_new": (_POINTER, ()),
     "octavo_program_add": (_CODE, (_POINTER, c_char_p, _POINTER, _SIZE)),

@@ -339,19 +339,17 @@ class CpuOps:
         self, logits: Array, states: Sequence[SamplingState], logprobs_mode: str = "raw_logprobs"
     ) -> list[SampleResult]:
         """The next token of each sequence from `logits` [r, v]; one row never affects another."""
-        prepared = SamplingRows(logits, states)
-        tokens = np.empty(len(states), np.int64)
-        rows = prepared.rows.ctypes.data
-        self._check(self._library.octavo_sample(self._context, rows, len(states), tokens.ctypes.data))
-        if tokens.min(initial=0) < 0:
-            results = [SampleResult(None if id < 0 else id, None, ERRORS.get(id)) for id in tokens.tolist()]
+        tokens = SamplingRows(states).draw(self._library, self._context, logits)
+        if min(tokens, default=0) < 0:
+            results = [SampleResult(None if id < 0 else id, None, ERRORS.get(id)) for id in tokens]
         else:
-            results = [SampleResult(id) for id in tokens.tolist()]
-        for row, state in enumerate(states):
-            if state.matcher is not None and state.matcher.error is not None:
-                results[row] = SampleResult(None, None, state.matcher.error)
-        wanted = [row for row, state in enumerate(states) if state.params.logprobs is not None]
-        scored = [row for row in wanted if results[row].error is None]
+            results = [SampleResult(id) for id in tokens]
+        special = [row for row, state in enumerate(states) if state.is_special]
+        for row in special:
+            matcher = states[row].matcher
+            if matcher is not None and matcher.error is not None:
+                results[row] = SampleResult(None, None, matcher.error)
+        scored = [row for row in special if states[row].params.logprobs is not None and results[row].error is None]
         if scored and logprobs_mode == "raw_logprobs":
             self._score_sampled(logits, states, results, scored)
         elif scored:
@@ -402,7 +400,8 @@ class CpuOps:
             self._calls = Immediate(None)
 
     def __del__(self) -> None:
-        self.close()
+        if self._context is not None:
+            self._library.octavo_close(self._context)
 
 
 def _choose_isa(isa: str) -> str:

@@ -3,14 +3,17 @@ octavo.sampling, whose results it gives to the last bit."""
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Sequence
+from ctypes import CDLL, addressof, c_char
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from octavo.engine.request import TokenLogprobs
-from octavo.kernels.cpu.buffers import FLOAT32
+from octavo.kernels.cpu.buffers import FLOAT32, address
+from octavo.kernels.cpu.library import failure
 from octavo.sampling.sampler import MASKED, NO_SEED, NOT_FINITE
 from octavo.sampling.state import SamplingState
 
@@ -57,17 +60,27 @@ _SCORE = np.dtype(  # octavo_score
 class SamplingRows:
     """An octavo_sampling_row for each of `states` [r], and what they point to beside what the states own."""
 
-    def __init__(self, logits: NDArray[np.float32], states: Sequence[SamplingState]) -> None:
-        rows = np.frombuffer(bytearray().join([state.prepared or _prepare(state) for state in states]), _ROW)
-        if rows["vocab_size"].max(initial=0) > logits.shape[1]:
-            raise ValueError(f"a vocabulary of {rows['vocab_size'].max()} tokens, but logits of {logits.shape[1]}")
-        rows["logits"] = _row_addresses(logits, len(states))
-        rows["position"] = [len(state.output_token_ids) for state in states]
-        self.rows = rows
+    def __init__(self, states: Sequence[SamplingState]) -> None:
+        self._rows = bytearray().join([state.prepared or _prepare(state) for state in states])
+        self._positions = array("q", [len(state.output_token_ids) for state in states])
         self._kept: list[NDArray[Any]] = []
-        for row, state in enumerate(states):
+        for number, state in enumerate(states):
             if state.has_changing_edits:
-                self._put_edits(rows[row], state)
+                self._put_edits(np.frombuffer(self._rows, _ROW, 1, number * _ROW.itemsize)[0], state)
+
+    def draw(self, library: CDLL, context: int | None, logits: NDArray[np.float32]) -> list[int]:
+        """The tokens drawn from logits [r, v], and keys of ERRORS where there are none."""
+        count = len(self._positions)
+        if logits.ndim != 2 or len(logits) != count:
+            raise ValueError(f"expected {count} rows of logits, got shape {logits.shape}")
+        tokens = array("q", bytes(8 * count))
+        positions, _ = self._positions.buffer_info()
+        rows = addressof(c_char.from_buffer(self._rows)) if count else None
+        target, _ = tokens.buffer_info()
+        status = library.octavo_sample(context, address(logits), logits.shape[1], positions, rows, count, target)
+        if status:
+            raise failure(status)
+        return tokens.tolist()
 
     def _put_edits(self, row: Any, state: SamplingState) -> None:
         """What has changed with the last token."""
