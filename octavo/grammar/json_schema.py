@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from typing import Any
+from urllib.parse import quote
 
 from octavo.errors import ValidationError
 
@@ -57,9 +58,14 @@ def _inner(keyword: str, value: Any, path: str, pointer: str) -> list[tuple[str,
         return [
             found
             for name, one in value.items()
-            for found in subschemas(one, f"{path}.{name}", f"{pointer}/{name.replace('~', '~0').replace('/', '~1')}")
+            for found in subschemas(one, f"{path}.{name}", f"{pointer}/{_escaped(name)}")
         ]
     return subschemas(value, path, pointer) if keyword in ("items", "additionalProperties") else []
+
+
+def _escaped(name: str) -> str:
+    """As a part of a JSON pointer (RFC 6901) in a URI fragment."""
+    return quote(name.replace("~", "~0").replace("/", "~1"), safe="~")
 
 
 class _Reader:
@@ -128,7 +134,7 @@ class _Reader:
         if not isinstance(value, str) or not (value == "#" or value.startswith("#/")):
             reason = f"only references inside the schema ('#', '#/$defs/name') can be followed, got {value!r:.60}"
             raise unenforceable(path, "$ref", reason)
-        result["$ref"] = value
+        result["$ref"] = "#" + quote(value[1:], safe="/~%!$&'()*+,;=:@?")  # names are often written as they are
 
     def identifier(self, result: dict[str, Any], schema: dict[str, Any], value: Any, path: str, depth: int) -> None:
         if path != "$":

@@ -96,6 +96,14 @@ def test_c56_recursion_and_references_into_the_schema(judge: Judge, matchers: Ma
     )
 
 
+@pytest.mark.parametrize("name", ["a b", "List[int]", "é", 'q"', "100%25", "x^y|z"])
+def test_names_in_references_may_be_any(judge: Judge, matchers: Matchers, tokenizer: Tokenizer, name: str) -> None:
+    schema = {"$ref": f"#/$defs/{name}", "$defs": {name.replace("%25", "%"): {"enum": ["ok"]}}}
+    assert accepts(start(judge, matchers, json=schema), tokenizer, '"ok"')
+    bad = {"type": "object", "properties": {name: {"type": "array", "items": {"pattern": "("}}}}
+    assert f"$.properties.{name}.items.pattern: regex" in refusal(judge, json=bad)
+
+
 def test_c58_what_can_be_kept_is_kept(judge: Judge, matchers: Matchers, tokenizer: Tokenizer) -> None:
     schema = {
         "type": "object",

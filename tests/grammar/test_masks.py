@@ -30,12 +30,14 @@ def test_what_a_schema_lets_through_validates(judge: Judge, matchers: Matchers, 
 
 NAMES = st.sampled_from(["a", "b", "c", "x_1", 'q"', "é"])
 NUMBERS = st.integers(-50, 50)
+TEXTS = st.text('abé"\\\n', max_size=3)
 LEAVES = st.one_of(
     st.sampled_from(
         [{"type": "boolean"}, {"type": "null"}, {"type": "string"}, {"type": "number"}, {"type": "integer"}, {}, True]
     ),
     st.builds(
-        lambda values: {"enum": values}, st.lists(st.one_of(st.none(), NUMBERS, st.text(max_size=3)), min_size=1, max_size=3)
+        lambda values: {"enum": values},
+        st.lists(st.one_of(st.none(), NUMBERS, st.text('abé"\\\n', max_size=3)), min_size=1, max_size=3),
     ),
     st.builds(
         lambda value: {"const": value},
@@ -133,9 +135,10 @@ def test_random_schemas(judge: Judge, matchers: Matchers, tokenizer: Tokenizer, 
         validate(json.loads(text), schema)
 
 
+CHARACTERS = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\x7f"), max_size=6)  # DEL is escaped
 VALUES = st.recursive(
-    st.one_of(st.none(), st.booleans(), NUMBERS, st.text(max_size=6)),
-    lambda inner: st.one_of(st.lists(inner, max_size=3), st.dictionaries(st.text(max_size=4), inner, max_size=3)),
+    st.one_of(st.none(), st.booleans(), NUMBERS, CHARACTERS),
+    lambda inner: st.one_of(st.lists(inner, max_size=3), st.dictionaries(CHARACTERS, inner, max_size=3)),
     max_leaves=8,
 )
 
