@@ -103,7 +103,6 @@ class EngineConfig:
         "Order of requests: by arrival (fcfs), or by their `priority`, lower first, and then by arrival",
         choices=("fcfs", "priority"),
     )
-    preemption_mode: str = option("recompute", "What happens to a preempted request", choices=("recompute",))
     long_prefill_token_threshold: int = option(
         0, "Tokens of one prompt in a step, at most (0: as many as fit into it)", minimum=0
     )
@@ -117,6 +116,18 @@ class EngineConfig:
         "What logprobs are: of the model, or of what is drawn from; or the logits themselves",
         choices=("raw_logprobs", "raw_logits", "processed_logprobs", "processed_logits"),
     )
+    preemption_mode: str = option(
+        "recompute",
+        "A request that gives way computes its cache again, moves it to host memory, or does whichever is quicker",
+        choices=("recompute", "swap", "auto"),
+    )
+    swap_space: float | None = option(
+        None, "GiB of host memory for swap and auto (default 4, less where memory is short)", minimum=0.0, maximum=65536.0
+    )
+    kv_offload_dir: str | None = option(
+        None, "Directory where swap and auto keep KV blocks in files too, which later starts find again"
+    )
+    kv_offload_space: float = option(16.0, "GiB of files under kv_offload_dir, at most", above=0.0, maximum=1048576.0)
     max_logprobs: int = option(20, "Largest logprobs a request may ask for (-1: the vocabulary)", minimum=-1)
     reasoning_parser: str | None = option(
         None,
@@ -187,7 +198,7 @@ OPTIONS: Mapping[str, Option] = describe(EngineConfig)
 
 
 def _check_texts(config: EngineConfig) -> None:
-    for name in ("model", "tokenizer", "host"):
+    for name in ("model", "tokenizer", "kv_offload_dir", "host"):
         if getattr(config, name) == "":
             raise OPTIONS[name].error("must not be empty")
     for name in ("served_model_name", "api_key", "allowed_origins", "allowed_methods", "allowed_headers"):
@@ -237,6 +248,10 @@ def _check_together(config: EngineConfig) -> None:
         raise OPTIONS["kv_cache_memory_bytes"].error(
             "and --num-gpu-blocks-override both set the size of the KV cache; give one"
         )
+    if config.preemption_mode != "recompute":
+        _check_swap(config)
+    elif config.kv_offload_dir is not None:
+        raise OPTIONS["kv_offload_dir"].error("has no use with --preemption-mode recompute; add --preemption-mode auto")
     if config.skip_tokenizer_init and (config.tokenizer or config.chat_template):
         raise OPTIONS["skip_tokenizer_init"].error("leaves no use for --tokenizer and --chat-template; leave them out")
     for name in ("ssl_keyfile", "ssl_ca_certs"):
@@ -254,3 +269,13 @@ def _check_together(config: EngineConfig) -> None:
         raise OPTIONS["cpu_pin_threads"].error("pins the native kernels' threads; it has no meaning with --backend numpy")
     if config.backend == "numpy" and config.cpu_isa != "auto":
         raise OPTIONS["cpu_isa"].error("chooses among the native kernels; it has no meaning with --backend numpy")
+
+
+def _check_swap(config: EngineConfig) -> None:
+    if not config.enable_prefix_caching:
+        raise OPTIONS["preemption_mode"].error(
+            f"{config.preemption_mode} finds blocks through the prefix cache; leave out --no-enable-prefix-caching, or take "
+            "recompute"
+        )
+    if config.swap_space == 0:
+        raise OPTIONS["swap_space"].error(f"must be above 0 with --preemption-mode {config.preemption_mode}, got 0")

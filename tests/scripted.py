@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from octavo.config import EngineConfig
 from octavo.engine.engine import Engine
-from octavo.engine.plan import NewRow, RowResult, ScheduledRow, StepPlan
+from octavo.engine.plan import BlockMoves, NewRow, RowResult, ScheduledRow, StepPlan
 from octavo.engine.request import EngineStatus, Request, TokenLogprobs
 from octavo.errors import StartupError
 from octavo.sampling.params import SamplingParams
@@ -54,6 +54,7 @@ class Script(msgspec.Struct):
     max_num_seqs: int = 256
     max_num_batched_tokens: int = 2048
     max_model_len: int = 512
+    num_slots: int = 0  # of host memory
 
 
 def default_token(request: Request, index: int, position: int) -> int:
@@ -114,8 +115,8 @@ class ScriptedRunner:
     computation, and may raise. Steps that fail by script have done nothing at all.
 
     Instead of keys and values its cache holds the token ids that were written, with their positions and what came before
-    them. Each step reads back what attention would read, and fails if a block was overwritten, never written, holds
-    another prefix than the row's, or is written by one of several rows that hold it.
+    them, and so do the slots of its host memory. Each step reads back what attention would read, and fails if a block was
+    overwritten, never written, holds another prefix than the row's, or is written by one of several rows that hold it.
     """
 
     def __init__(
@@ -135,6 +136,7 @@ class ScriptedRunner:
         self.num_computed_tokens = 0
         self.num_releases = 0
         self._written = np.full((self.num_blocks, self.script.block_size, 3), NOTHING)  # token id, position and history
+        self._host = np.full((self.script.num_slots, self.script.block_size, 3), NOTHING)
         self._holders: list[set[_Row]] = [set() for _ in range(self.num_blocks)]
 
     def execute(self, plan: StepPlan) -> list[RowResult]:
@@ -149,13 +151,25 @@ class ScriptedRunner:
             self.on_step(plan)
         scheduled_rows = [scheduled.row for scheduled in plan.scheduled]
         require(len(set(scheduled_rows)) == len(scheduled_rows), "a row is scheduled once")
+        self._move(plan.before)
+        at_once = self.num_steps % 2 == 1  # or at the very end: the plan must not depend on it
+        if at_once:
+            self._move(plan.meanwhile)
         for source, target in plan.block_copies:
             self._written[target] = self._written[source]
         for previous, scheduled in zip([None, *plan.scheduled], plan.scheduled, strict=False):
             self._check(scheduled, previous)
             self._append_blocks(self.rows[scheduled.row], scheduled, plan.block_copies)
             self._write(self.rows[scheduled.row], scheduled)
-        return [self._read_back_and_draw(scheduled) for scheduled in plan.scheduled]
+        results = [self._read_back_and_draw(scheduled) for scheduled in plan.scheduled]
+        require(not any(self._holders[block] for _, block in plan.meanwhile.ins), "nobody has what is moved in meanwhile")
+        if not at_once:
+            self._move(plan.meanwhile)
+        return results
+
+    def slot(self, number: int) -> memoryview:
+        """The bytes of a slot of host memory."""
+        return memoryview(self._host[number].reshape(-1)).cast("B")
 
     def release_cache(self) -> None:
         """See `Runner`."""
@@ -176,6 +190,12 @@ class ScriptedRunner:
             os._exit(7)
         if step in self.script.failing_steps:
             raise ArithmeticError(f"step {step} fails by script")
+
+    def _move(self, moves: BlockMoves) -> None:
+        for block, slot in moves.outs:
+            self._host[slot] = self._written[block]
+        for slot, block in moves.ins:
+            self._written[block] = self._host[slot]
 
     def _free(self, row_number: int) -> None:
         row = self.rows.pop(row_number, None)

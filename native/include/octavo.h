@@ -91,7 +91,13 @@ OCTAVO_API int octavo_select_rows(octavo_context* context, const float* x, int64
 OCTAVO_API octavo_cache* octavo_cache_new(octavo_context* context, int64_t layers, int64_t blocks, int64_t block_size,
                                           int64_t kv_heads, int64_t head_size, int32_t dtype);
 OCTAVO_API int64_t octavo_cache_bytes(const octavo_cache* cache);
+OCTAVO_API int64_t octavo_cache_block_bytes(const octavo_cache* cache); /* of one block, all layers */
 OCTAVO_API int octavo_cache_copy(octavo_cache* cache, const int32_t* pairs, int64_t count);
+/* Whole blocks, all layers, between the cache and `host` [slots, block bytes]: pairs of (block, slot), (slot, block). */
+OCTAVO_API int octavo_cache_swap_out(const octavo_cache* cache, const int32_t* pairs, int64_t count, char* host,
+                                     int64_t slots);
+OCTAVO_API int octavo_cache_swap_in(octavo_cache* cache, const int32_t* pairs, int64_t count, const char* host,
+                                    int64_t slots);
 OCTAVO_API void octavo_cache_free(octavo_cache* cache);
 /* qkv [tokens, (heads + 2 kv_heads) * head_size]: rotates the q and k heads of each token in place, then stores its k and v in
  * its slot of one layer. cos_sin [table_rows, rotary]: cosines, then sines, for the first `rotary` elements of a head, half and

@@ -19,6 +19,28 @@ CacheShape make_shape(const octavo_context& context, int64_t layers, int64_t blo
   return shape;
 }
 
+// OCTAVO_OK if the numbers at pairs[first], pairs[first + 2], ... are below `limit`.
+int check_range(const int32_t* pairs, int64_t count, int64_t first, int64_t limit, const char* what) {
+  for (int64_t i = first; i < 2 * count; i += 2)
+    if (pairs[i] < 0 || pairs[i] >= limit) return fail(OCTAVO_OUT_OF_RANGE, "%s %d of %lld", what, pairs[i], number(limit));
+  return OCTAVO_OK;
+}
+
+// Calls move(part of the block in a layer, that part's place in the slot, bytes) for each pair and layer.
+template <class Move>
+int swap(const octavo_cache* cache, const int32_t* pairs, int64_t count, int64_t slots, int64_t block_at, Move&& move) {
+  if (missing(cache)) return closed();
+  const CacheShape& shape = cache->shape;
+  if (int status = check_range(pairs, count, block_at, shape.blocks, "block")) return status;
+  if (int status = check_range(pairs, count, 1 - block_at, slots, "slot")) return status;
+  const int64_t bytes = shape.block_bytes();
+  for (int64_t i = 0; i < count; ++i)
+    for (int64_t layer = 0; layer < shape.layers; ++layer)
+      move(cache->layer(layer) + pairs[2 * i + block_at] * bytes,
+           (pairs[2 * i + 1 - block_at] * shape.layers + layer) * bytes, static_cast<size_t>(bytes));
+  return OCTAVO_OK;
+}
+
 }  // namespace
 }  // namespace octavo
 
@@ -54,14 +76,25 @@ void octavo_cache_free(octavo_cache* cache) { delete cache; }
 int octavo_cache_copy(octavo_cache* cache, const int32_t* pairs, int64_t count) {
   if (missing(cache)) return closed();
   const CacheShape& shape = cache->shape;
-  for (int64_t i = 0; i < 2 * count; ++i)
-    if (pairs[i] < 0 || pairs[i] >= shape.blocks)
-      return fail(OCTAVO_OUT_OF_RANGE, "block %d of %lld", pairs[i], number(shape.blocks));
+  for (const int64_t first : {0, 1})
+    if (int status = check_range(pairs, count, first, shape.blocks, "block")) return status;
   for (int64_t i = 0; i < count; ++i)
     for (int64_t layer = 0; layer < shape.layers; ++layer)
       std::memmove(cache->layer(layer) + pairs[2 * i + 1] * shape.block_bytes(),
                    cache->layer(layer) + pairs[2 * i] * shape.block_bytes(), static_cast<size_t>(shape.block_bytes()));
   return OCTAVO_OK;
+}
+
+int64_t octavo_cache_block_bytes(const octavo_cache* cache) { return cache->shape.layers * cache->shape.block_bytes(); }
+
+int octavo_cache_swap_out(const octavo_cache* cache, const int32_t* pairs, int64_t count, char* host, int64_t slots) {
+  return swap(cache, pairs, count, slots, 0,
+              [&](const char* part, int64_t place, size_t bytes) { std::memcpy(host + place, part, bytes); });
+}
+
+int octavo_cache_swap_in(octavo_cache* cache, const int32_t* pairs, int64_t count, const char* host, int64_t slots) {
+  return swap(cache, pairs, count, slots, 1,
+              [&](char* part, int64_t place, size_t bytes) { std::memcpy(part, host + place, bytes); });
 }
 
 int octavo_cache_write(octavo_context* context, octavo_cache* cache, int64_t layer, float* qkv, int64_t heads,

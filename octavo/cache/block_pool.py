@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from octavo.cache.prefix_index import IntegrityError, PrefixIndex
 
@@ -28,6 +28,8 @@ class BlockPool:
         self.block_size = block_size
         self.num_free = num_blocks
         self.num_cached = 0
+        self.num_evictions = 0  # cached blocks that were overwritten
+        self.on_eviction: Callable[[int, bytes], None] | None = None  # told the block and its digest, before it is used
         self.index = PrefixIndex()
         self._ref_counts = [0] * num_blocks
         self._next = [*range(1, num_blocks + 1), 0]  # _next[i] follows i; the head is entry num_blocks
@@ -64,7 +66,7 @@ class BlockPool:
             block_id = self._next[self.num_blocks]
             self._unlink(block_id)
             if block_id in self.index:
-                self.index.remove(block_id)
+                self._evict(block_id)
             self._ref_counts[block_id] = 1
             blocks.append(block_id)
         return blocks
@@ -137,6 +139,12 @@ class BlockPool:
             last, block_id = block_id, self._next[block_id]
         if count != self.num_free or self._previous[self.num_blocks] != last:
             raise IntegrityError(f"the free list holds {count} blocks, {self.num_free} are counted")
+
+    def _evict(self, block_id: int) -> None:
+        digest = self.index.remove(block_id)
+        self.num_evictions += 1
+        if self.on_eviction is not None:
+            self.on_eviction(block_id, digest)
 
     def _free(self, block_id: int) -> None:
         """Nobody holds the block any more. Of blocks with the same content one is enough to keep; it takes the place that

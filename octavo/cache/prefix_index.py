@@ -75,8 +75,12 @@ class PrefixIndex:
         if self._blocks.setdefault(digest, block_id) != block_id:
             self._twins.setdefault(digest, set()).add(block_id)
 
-    def remove(self, block_id: int) -> None:
-        """The block holds nothing that may be found any more."""
+    def has(self, block_id: int, digest: bytes) -> bool:
+        """Whether the block is known by this digest."""
+        return self._digests.get(block_id) == digest
+
+    def remove(self, block_id: int) -> bytes:
+        """The block holds nothing that may be found any more. Returns its digest."""
         digest = self._digests.pop(block_id)
         twins = self._twins.get(digest)
         if self._blocks[digest] != block_id:
@@ -88,6 +92,7 @@ class PrefixIndex:
             del self._blocks[digest]
         if twins is not None and not twins:
             del self._twins[digest]
+        return digest
 
     def clear(self) -> None:
         """Nothing is found any more."""

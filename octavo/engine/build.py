@@ -11,6 +11,7 @@ from octavo.engine.engine import Engine
 from octavo.engine.intake import all_eos_token_ids, open_tokenizer
 from octavo.engine.planning import plan_model
 from octavo.engine.request import EngineStatus
+from octavo.engine.swap_space import open_host_memory, swap_factory
 from octavo.grammar.matchers import Matchers
 from octavo.models.registry import build_model
 from octavo.runner.model_runner import ModelRunner
@@ -50,6 +51,7 @@ def build_engine(config: EngineConfig, report: Report) -> Engine:
     matchers = Matchers(
         lambda: open_tokenizer(config, open_checkpoint(path)), lambda tokenizer: all_eos_token_ids(tokenizer, model_config)
     )
+    host = open_host_memory(config, cache)
     engine = Engine(
         ModelRunner(
             model,
@@ -59,6 +61,7 @@ def build_engine(config: EngineConfig, report: Report) -> Engine:
             max_model_len=limits.max_model_len,
             matchers=matchers,
             logprobs_mode=config.logprobs_mode,
+            host=host,
         ),
         block_size=plan.block_size,
         max_num_seqs=limits.max_num_seqs,
@@ -70,6 +73,7 @@ def build_engine(config: EngineConfig, report: Report) -> Engine:
         long_prefill_token_threshold=config.long_prefill_token_threshold,
         max_itl_ms=config.max_itl_ms,
         matchers=matchers,
+        swap=swap_factory(planned, host, cache.layout) if host is not None else None,
     )
     phases.ready(limits.max_model_len, planned.table())
     return engine

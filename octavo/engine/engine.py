@@ -18,6 +18,7 @@ from octavo.engine.preparation import Preparation
 from octavo.engine.request import EngineOutput, EngineStats, Request, RequestDelta
 from octavo.engine.scheduler import Scheduler
 from octavo.engine.sequence import PromptUse, Sequence
+from octavo.engine.swap import SwapManager
 from octavo.errors import ConfigError, EngineDeadError, ValidationError
 from octavo.grammar.matchers import Matchers
 from octavo.sampling.stopping import finish_reason
@@ -45,6 +46,7 @@ class Engine:
         max_itl_ms: float | None = None,
         clock: Callable[[], float] = time.perf_counter,
         matchers: Matchers | None = None,
+        swap: Callable[[BlockPool], SwapManager] | None = None,
     ) -> None:
         """The options are those of `EngineConfig`. `clock` times the steps, in seconds. `matchers` are the runner's: without
         them requests with a grammar are refused."""
@@ -59,6 +61,7 @@ class Engine:
         self._pool = BlockPool(runner.num_blocks, block_size)
         self._clock = clock
         self._pace = Pace(max_itl_ms / 1000) if max_itl_ms is not None else None
+        self._swap = swap(self._pool) if swap is not None else None
         self._scheduler = Scheduler(
             self._pool,
             max_num_seqs=max_num_seqs,
@@ -68,6 +71,7 @@ class Engine:
             scheduling_policy=scheduling_policy,
             long_prefill_token_threshold=long_prefill_token_threshold,
             pace=self._pace,
+            swap=self._swap,
         )
         self._matchers = matchers
         self._preparation = Preparation()
@@ -79,7 +83,8 @@ class Engine:
     @property
     def has_work(self) -> bool:
         """Whether `step` has something to compute or to say."""
-        return bool(self._sequences or self._pending or self._preparation)
+        is_swapping = self._swap is not None and self._swap.has_work
+        return bool(self._sequences or self._pending or self._preparation or is_swapping)
 
     @property
     def num_steps(self) -> int:
@@ -126,10 +131,9 @@ class Engine:
         self._queue_prepared()
         began = self._clock()
         plan = self._scheduler.plan()
-        if plan.scheduled:
+        if plan:
             self._run(plan)
-            if self._pace is not None:
-                self._pace.observe(plan, self._clock() - began)
+            self._observe(plan, self._clock() - began)
         elif self._preparation and not self._pending:
             self._preparation.wait()
         deltas, self._pending = self._pending, []
@@ -145,16 +149,29 @@ class Engine:
         stats.num_blocks = self._pool.num_blocks
         stats.num_free_blocks = self._pool.num_free
         stats.num_preemptions = self._scheduler.num_preemptions
+        stats.num_swap_preemptions = self._scheduler.num_swap_preemptions
+        stats.num_evicted_blocks = self._pool.num_evictions
+        stats.num_copied_blocks = self._scheduler.num_copied_blocks
+        if self._swap is not None:
+            stats.num_swapped_out_blocks = self._swap.num_swapped_out
+            stats.num_swapped_in_blocks = self._swap.num_swapped_in
+            stats.num_host_blocks = self._swap.host.num_slots
+            stats.num_used_host_blocks = len(self._swap.host)
+            stats.external_cache_queries = self._scheduler.num_queried_tokens - self._scheduler.num_cached_tokens
+            stats.external_cache_hits = self._scheduler.num_fetched_tokens
         stats.prefix_cache_queries = self._scheduler.num_queried_tokens
         stats.prefix_cache_hits = self._scheduler.num_cached_tokens
         return stats
 
     def reset_prefix_cache(self, reset_running_requests: bool = False) -> bool:
-        """Requests from now on find nothing that was computed before. Running ones keep their blocks, or, if asked for,
-        start again. Where none holds a block, the cache's memory is the operating system's again. Always True."""
+        """Requests from now on find nothing that was computed before, in host memory and in files neither. Running ones keep
+        their blocks, or, if asked for, start again. Where none holds a block, the operating system gets the memory back.
+        Always True."""
         if reset_running_requests:
             self._scheduler.preempt_all()
         self._pool.forget_contents()
+        if self._swap is not None:
+            self._swap.reset()
         if not self._pool.num_held:
             self._runner.release_cache()
         return True
@@ -162,8 +179,11 @@ class Engine:
     def check_integrity(self) -> dict[str, int]:
         """The pool's counts. IntegrityError if the bookkeeping contradicts itself. Walks the whole pool."""
         sequences = [sequence for request in self._sequences.values() for sequence in request.values()]
-        self._pool.check_integrity([sequence.table.block_ids for sequence in sequences])
+        held = self._swap.held_blocks if self._swap is not None else []
+        self._pool.check_integrity([held, *(sequence.table.block_ids for sequence in sequences)])
         self._scheduler.check_integrity(sequences)
+        if self._swap is not None:
+            self._swap.check_integrity()
         return self._pool.counts()
 
     def debug_state(self) -> dict[str, Any]:
@@ -180,10 +200,21 @@ class Engine:
         }
 
     def close(self) -> None:
-        """Give back weights and cache."""
+        """Give back weights and cache, and finish the files."""
         if self._matchers is not None:
             self._matchers.close()
+        if self._swap is not None:
+            if self._swap.has_work and not self._sequences and not self._failed_steps:
+                self.step()
+            self._swap.close()
         self._runner.close()
+
+    def _observe(self, plan: StepPlan, seconds: float) -> None:
+        """The plan has been carried out in so many seconds."""
+        if self._pace is not None and plan.scheduled:
+            self._pace.observe(plan, seconds)
+        if self._swap is not None and plan.scheduled:
+            self._swap.policy.observe(sum(each.num_tokens for each in plan.scheduled), seconds)
 
     def _queue(self, request: Request, without: frozenset[int] = frozenset()) -> None:
         """The request's sequences wait for their turn."""
@@ -208,7 +239,7 @@ class Engine:
         self._pending += [_error_delta(request, index, message) for index in indexes]
 
     def _run(self, plan: StepPlan) -> None:
-        self._counters.num_steps += 1
+        self._counters.num_steps += bool(plan.scheduled)
         now = time.time()
         try:
             results = self._runner.execute(plan)
@@ -218,6 +249,8 @@ class Engine:
                 raise
             return
         self._failed_steps = 0
+        if self._swap is not None:
+            self._swap.step_done()
         sequences = self._scheduler.sequences_at([scheduled.row for scheduled in plan.scheduled])
         for sequence, scheduled, result in zip(sequences, plan.scheduled, results, strict=True):
             if not self._goes_on(sequence, result):
@@ -282,6 +315,8 @@ class Engine:
             )
         self._scheduler.resend_freed_rows(plan.freed_rows)
         self._pool.forget_contents()
+        if self._swap is not None:
+            self._swap.step_failed()
         for scheduled in plan.scheduled:
             sequence = self._scheduler.sequence_at(scheduled.row)
             self._end(sequence, "error")

@@ -36,20 +36,40 @@ class ScheduledRow(msgspec.Struct, gc=False):
 
 
 @dataclass(slots=True)
+class BlockMoves:
+    """Whole blocks between the KV cache and slots of host memory: first all `outs`, then all `ins`."""
+
+    outs: list[tuple[int, int]] = field(default_factory=list)  # (block, slot)
+    ins: list[tuple[int, int]] = field(default_factory=list)  # (slot, block)
+
+    def __bool__(self) -> bool:
+        return bool(self.outs or self.ins)
+
+
+@dataclass(slots=True)
 class StepPlan:
     """`freed_rows` first, then `new_rows`, then the computation. Differences only: the runner keeps the rest. Freeing a
     row that is free already does nothing (it happens after a failed step).
 
     `new_block_ids` of a row in `new_rows` is its whole block table. It may begin with blocks that hold the sequence's first
     tokens already, or that rows before it in `scheduled` write in this step: all writes to a layer come before its first
-    read. Nobody else holds a block that a row writes, but for such rows behind it. `block_copies` (source, target) happen
-    in their order, before the step's first write.
+    read. Nobody else holds a block that a row writes, but for such rows behind it.
+
+    The moves in `before` and then `block_copies` (source, target), in their order, happen before the step's first write.
+    Those in `meanwhile` happen at any time between `before` and the end of the step, which writes none of their blocks and
+    reads none that they write. A plan may have nothing but moves.
     """
 
     freed_rows: list[int] = field(default_factory=list)
     new_rows: list[NewRow] = field(default_factory=list)
     scheduled: list[ScheduledRow] = field(default_factory=list)
     block_copies: list[tuple[int, int]] = field(default_factory=list)
+    before: BlockMoves = field(default_factory=BlockMoves)
+    meanwhile: BlockMoves = field(default_factory=BlockMoves)
+
+    def __bool__(self) -> bool:
+        """Whether there is anything to execute."""
+        return bool(self.scheduled or self.before or self.meanwhile)
 
 
 class RowResult(msgspec.Struct, gc=False):

@@ -93,10 +93,19 @@ class EngineStats(msgspec.Struct, omit_defaults=True):
     num_blocks: int = 0
     num_free_blocks: int = 0
     num_preemptions: int = 0
+    num_swap_preemptions: int = 0  # of these, with what was computed kept; the others compute it again
+    num_evicted_blocks: int = 0  # cached blocks that were overwritten
+    num_copied_blocks: int = 0  # on write
+    num_swapped_out_blocks: int = 0  # to host memory
+    num_swapped_in_blocks: int = 0
+    num_host_blocks: int = 0  # slots of host memory, and of these those in use
+    num_used_host_blocks: int = 0
     num_steps: int = 0
     iteration_tokens: int = 0  # tokens computed in this step
     prefix_cache_queries: int = 0  # prompt tokens that were looked up, and of these those found
     prefix_cache_hits: int = 0
+    external_cache_queries: int = 0  # prompt tokens that the cache did not have, and of these those in host memory or files
+    external_cache_hits: int = 0
 
 
 class EngineStatus(msgspec.Struct, frozen=True):

@@ -13,6 +13,7 @@ from octavo.engine.pace import Pace
 from octavo.engine.plan import NewRow, ScheduledRow, StepPlan
 from octavo.engine.sequence import Sequence
 from octavo.engine.sequence_queue import SequenceQueue
+from octavo.engine.swap import SwapManager
 
 
 class Scheduler:
@@ -39,14 +40,20 @@ class Scheduler:
         scheduling_policy: str = "fcfs",
         long_prefill_token_threshold: int = 0,
         pace: Pace | None = None,
+        swap: SwapManager | None = None,
     ) -> None:
+        """`swap` needs the prefix cache."""
         self.pool = pool
         self._block_size, self._last_offset = pool.block_size, pool.block_size - 1
         self.running = SequenceQueue()
         self.waiting = SequenceQueue()
         self.num_preemptions = 0
+        self.num_swap_preemptions = 0  # of these, with what was computed kept
+        self.num_copied_blocks = 0
         self.num_queried_tokens = 0  # of prompts that were looked up in the prefix cache, each once
         self.num_cached_tokens = 0  # of these, found
+        self.num_fetched_tokens = 0  # and of the rest, found in host memory or in files
+        self._swap = swap
         self._max_num_batched_tokens = max_num_batched_tokens
         self._enable_chunked_prefill = enable_chunked_prefill
         self._enable_prefix_caching = enable_prefix_caching
@@ -87,7 +94,7 @@ class Scheduler:
         while budget:
             if admits and self.waiting and (not running or self.waiting.first.turn < running[0].turn):
                 sequence = self.waiting.first
-                num_tokens = self._admit(sequence, budget)
+                num_tokens = self._admit(plan, sequence, budget)
                 admits = bool(num_tokens)
             elif running and running[0].row is not None:
                 sequence = running.popleft()
@@ -100,7 +107,9 @@ class Scheduler:
                 break  # the first was preempted a moment ago, and so were all behind it
             if num_tokens:
                 budget -= self._schedule(plan, sequence, num_tokens)
-        if plan.scheduled:  # else the plan is not executed
+        if self._swap is not None:
+            self._swap.complete(plan)
+        if plan:  # else it is not executed
             plan.freed_rows, self._freed_rows = self._freed_rows, []
         return plan
 
@@ -108,6 +117,7 @@ class Scheduler:
         """The sequence ended, wherever it is: its blocks are free at once, its row with the next plan."""
         if sequence.row is None:
             self.waiting.remove(sequence)
+            self._forget_swapped(sequence)
         else:
             self._vacate(sequence)
 
@@ -118,7 +128,7 @@ class Scheduler:
     def preempt_all(self) -> None:
         """All running sequences wait again, with nothing computed."""
         for sequence in reversed(list(self.running)):
-            self._preempt(sequence)
+            self.preempt(sequence, keeps=False)
 
     def check_integrity(self, sequences: Iterable[Sequence]) -> None:
         """IntegrityError unless each of `sequences` (all there are) is either running, with a row and the blocks of what
@@ -170,21 +180,25 @@ class Scheduler:
     def _make_room(self, sequence: Sequence, has_room: Callable[[], bool]) -> bool:
         """Preempt the last one until there is room, but none whose turn is before the sequence's. Whether there is."""
         while not has_room():
+            if self._swap is not None and self._swap.release_held(but_for=sequence):
+                continue
             if not self.running or self.running.last.turn <= sequence.turn:
                 return False
-            self._preempt(self.running.last)
+            self.preempt(self.running.last)
         return True
 
     def _cached_blocks(self, sequence: Sequence) -> list[int]:
         """Blocks with the first tokens of a waiting sequence. Its last token is always computed: something must be drawn
         from."""
-        if not self._enable_prefix_caching or not sequence.may_skip_computed:
-            return []
-        size = self.pool.block_size
-        most = (sequence.num_tokens - 1) // size
+        size, most = self.pool.block_size, self._most_cached(sequence)
         return self.pool.index.find_prefix(sequence.block_digest(number, size) for number in range(most))
 
-    def _admit(self, sequence: Sequence, budget: int) -> int:
+    def _most_cached(self, sequence: Sequence) -> int:
+        if not self._enable_prefix_caching or not sequence.may_skip_computed:
+            return 0
+        return (sequence.num_tokens - 1) // self.pool.block_size
+
+    def _admit(self, plan: StepPlan, sequence: Sequence, budget: int) -> int:
         """The first waiting sequence gets a row and its cached blocks, and siblings that need the same prompt get rows and
         follow it. How many tokens go into this step, behind the cached ones; 0 if it has to wait on."""
         cached = self._cached_blocks(sequence)
@@ -197,6 +211,11 @@ class Scheduler:
             return 0
         if not self._make_room(sequence, lambda: bool(self._free_rows) and self._has_blocks_for(sequence, cached)):
             return 0
+        if self._swap is not None:
+            if self._swap.fetch(plan, sequence, cached, self._most_cached(sequence)):
+                return 0
+            cached = self._cached_blocks(sequence)
+            num_tokens = min(num_tokens, sequence.num_tokens - len(cached) * self.pool.block_size)
         self._occupy(sequence)
         while self.waiting and (follower := self.waiting.first).can_share_prompt_with(sequence):
             if not self._make_room(follower, lambda: bool(self._free_rows)):
@@ -206,6 +225,7 @@ class Scheduler:
         sequence.table.share(cached)
         if sequence.prompt_use.num_cached_tokens is None:
             self._count_prompt(sequence)
+        self._forget_swapped(sequence)
         return num_tokens
 
     def _has_blocks_for(self, sequence: Sequence, cached: list[int]) -> bool:
@@ -230,8 +250,10 @@ class Scheduler:
         """Once per request: blocks that it finds later are its own."""
         sequence.prompt_use.num_cached_tokens = sequence.num_computed
         if self._enable_prefix_caching and sequence.may_skip_computed:
+            fetched = self._swap.num_fetched_tokens(sequence) if self._swap is not None else 0
             self.num_queried_tokens += sequence.num_tokens
-            self.num_cached_tokens += sequence.num_computed
+            self.num_cached_tokens += sequence.num_computed - fetched
+            self.num_fetched_tokens += fetched
 
     def _schedule(self, plan: StepPlan, sequence: Sequence, num_tokens: int) -> int:
         """Put the sequence's next tokens into the plan; the blocks are there. Returns `num_tokens`."""
@@ -246,6 +268,7 @@ class Scheduler:
             copied = table.copy_on_write() if table.was_forked else None
             new_block_ids = table.grow(end)
         if copied is not None:
+            self.num_copied_blocks += 1
             plan.block_copies.append(copied)
             new_block_ids = [copied[1], *new_block_ids]
         if end // self.pool.block_size > start // self.pool.block_size:
@@ -276,15 +299,25 @@ class Scheduler:
             return
         size = self.pool.block_size
         for number in range(start // size, end // size):
-            self.pool.publish(sequence.table.block_ids[number], sequence.block_digest(number, size))
+            block_id, digest = sequence.table.block_ids[number], sequence.block_digest(number, size)
+            self.pool.publish(block_id, digest)
+            if self._swap is not None:
+                self._swap.on_filled(block_id, digest)
 
-    def _preempt(self, sequence: Sequence) -> None:
-        """By recompute: like finishing, but it waits again, to start from what of it is still cached then."""
+    def preempt(self, sequence: Sequence, *, keeps: bool = True) -> None:
+        """Like finishing, but it waits again, to start from what of it can be found then: what is still cached, and, if it
+        is kept, what was overwritten meanwhile."""
         was_begun = sequence.num_computed > 0
+        is_kept = keeps and self._swap is not None and self._swap.preempt(sequence)
         self._vacate(sequence)
         self.waiting.add(sequence)
         sequence.num_preemptions += was_begun
         self.num_preemptions += was_begun
+        self.num_swap_preemptions += is_kept
+
+    def _forget_swapped(self, sequence: Sequence) -> None:
+        if self._swap is not None:
+            self._swap.forget(sequence)
 
     def _vacate(self, sequence: Sequence) -> None:
         assert sequence.row is not None

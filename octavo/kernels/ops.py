@@ -66,12 +66,24 @@ class KVCache(Protocol):
     num_blocks: int
     block_size: int
     nbytes: int
+    block_bytes: int  # of one block, all layers
+
+    @property
+    def layout(self) -> str:
+        """What the bytes of a block depend on beside the model: caches of which this is equal may read each other's."""
 
     def copy_blocks(self, pairs: Sequence[tuple[int, int]]) -> None:
         """Copy whole blocks, all layers, from the first to the second of each pair."""
 
     def release(self) -> None:
         """Give the memory back until blocks are written again; what they held is lost."""
+
+    def swap_out(self, moves: Sequence[tuple[int, int]], host: NDArray[np.uint8]) -> None:
+        """Copy whole blocks, all layers, to slots of `host` [slots, block_bytes]: pairs of (block, slot)."""
+
+    def swap_in(self, moves: Sequence[tuple[int, int]], host: NDArray[np.uint8]) -> None:
+        """Copy slots of `host` [slots, block_bytes] to whole blocks: pairs of (slot, block). Other threads may use other
+        blocks meanwhile."""
 
     def close(self) -> None:
         """Give the memory back."""

@@ -76,7 +76,6 @@ NEUTRAL_VALUES: Mapping[str, tuple[str, ...]] = {
     "api_server_count": ("1",),
     "headless": ("false",),
     # cache
-    "swap_space": ("0",),
     "cpu_offload_gb": ("0",),
     "offload_backend": ("auto",),
     "offload_group_size": ("0",),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,6 +13,7 @@ from octavo.engine.request import TokenLogprobs
 from octavo.grammar.matchers import Matcher, Matchers
 from octavo.kernels.ops import Array, KVCache, Ops
 from octavo.models.registry import Model
+from octavo.runner.host_memory import HostMemory
 from octavo.runner.rows import Rows, StepRows
 from octavo.sampling.sampler import SampleResult
 from octavo.sampling.state import SamplingState
@@ -32,13 +34,16 @@ class ModelRunner:
         max_model_len: int,
         matchers: Matchers | None = None,
         logprobs_mode: str = "raw_logprobs",
+        host: HostMemory | None = None,
     ) -> None:
+        """`host`: memory for blocks of this cache, closed with it."""
         self._model: Model | None = model
         self._forward = ops.record(model.forward)
         self._ops = ops
         self._cache = cache
         self._matchers = matchers
         self._logprobs_mode = logprobs_mode
+        self._host = host
         self._vocab_size = model.config.vocab_size
         self._rows = Rows(max_num_seqs, max_model_len, cache.block_size)
 
@@ -51,32 +56,42 @@ class ModelRunner:
         """One result per scheduled row, in order. RuntimeError for a plan that does not fit the rows."""
         if self._model is None:
             raise RuntimeError("the model runner is closed")
+        if self._host is None:
+            return self._step(self._model, plan)
+        with _moves(self._host, plan):
+            return self._step(self._model, plan)
+
+    def _step(self, model: Model, plan: StepPlan) -> list[RowResult]:
         self._apply(plan)
         if not plan.scheduled:
             return []
         step = StepRows.of(plan.scheduled)
         self._rows.check(step)
         if step.is_plain:
-            return self._sample(self._model, self._forward(self._rows.plain_batch(step), self._cache), step.rows)
+            return self._sample(model, self._forward(self._rows.plain_batch(step), self._cache), step.rows)
         scored_counts = self._rows.scored_counts(step)
         hidden = self._forward(self._rows.batch(step, scored_counts), self._cache)
         results = [RowResult(row) for row in step.rows.tolist()]
         sampling = np.flatnonzero(step.samples)
-        drawn = self._sample(self._model, hidden[: len(sampling)], step.rows[sampling])
+        drawn = self._sample(model, hidden[: len(sampling)], step.rows[sampling])
         for place, result in zip(sampling.tolist(), drawn, strict=True):
             results[place] = result
-        self._score(self._model, hidden[len(sampling) :], step, scored_counts, results)
+        self._score(model, hidden[len(sampling) :], step, scored_counts, results)
         return results
 
     def release_cache(self) -> None:
         """See `Runner`."""
         self._cache.release()
+        if self._host is not None:
+            self._host.release()
 
     def close(self) -> None:
         """Give back weights and cache. Idempotent."""
         if self._model is not None:
             self._model = None
             del self._forward
+            if self._host is not None:
+                self._host.close()
             self._cache.close()
             self._ops.close()
 
@@ -152,3 +167,15 @@ class ModelRunner:
         rows = max(1, LOGITS_BYTES // (4 * self._vocab_size))
         for start in range(0, len(hidden), rows):
             yield start, model.logits(hidden[start : start + rows])
+
+
+@contextmanager
+def _moves(host: HostMemory, plan: StepPlan) -> Iterator[None]:
+    """First the moves that come before the step; the others while it runs, to be over at its end."""
+    host.move(plan.before)
+    moving = host.move_meanwhile(plan.meanwhile) if plan.meanwhile else None
+    try:
+        yield
+    finally:
+        if moving is not None:
+            moving.result()

@@ -70,6 +70,7 @@ class _ServerCollector(Collector):
         by_reason.add_metric((*self._values, "capacity"), metrics.num_waiting)
         by_reason.add_metric((*self._values, "deferred"), 0)
         yield by_reason
+        yield self._gauge("cpu_cache_usage_perc", "Share of the swap space in use; 1 is all.", metrics.swap_space_usage)
         yield self._gauge("kv_cache_usage_perc", "Share of the KV blocks in use; 1 is all.", metrics.kv_cache_usage)
         num_blocks = metrics.engine.num_blocks
         if num_blocks:  # known from the first step on
@@ -92,6 +93,7 @@ class _ServerCollector(Collector):
         yield self._counter("prompt_tokens_cached", "Prompt tokens found in the prefix cache.", metrics.prompt_tokens_cached)
         yield self._counter("generation_tokens", "Tokens generated.", metrics.generation_tokens)
         yield self._counter("num_preemptions", "Preemptions.", metrics.engine.num_preemptions)
+        yield from self._block_counters()
         yield self._counter(
             "prefix_cache_queries", "Tokens looked up in the prefix cache.", metrics.engine.prefix_cache_queries
         )
@@ -104,6 +106,30 @@ class _ServerCollector(Collector):
         for reason, count in metrics.rejections.items():
             rejections.add_metric((metrics.model_name, reason), count)
         yield rejections
+
+    def _block_counters(self) -> Iterator[Metric]:
+        engine = self._metrics.engine
+        by_mode = CounterMetricFamily(
+            self._prefix + "num_preemptions_by_mode",
+            "Preemptions by what becomes of the cache: kept to be moved back (swap), or computed again (recompute).",
+            labels=(*_LABELS, "mode"),
+        )
+        by_mode.add_metric((*self._values, "recompute"), engine.num_preemptions - engine.num_swap_preemptions)
+        by_mode.add_metric((*self._values, "swap"), engine.num_swap_preemptions)
+        yield by_mode
+        counters = {
+            "kv_blocks_evicted": ("Cached KV blocks that were overwritten.", engine.num_evicted_blocks),
+            "kv_blocks_copied": ("KV blocks copied because one of several holders wrote to them.", engine.num_copied_blocks),
+            "kv_blocks_swapped_out": ("KV blocks copied to host memory.", engine.num_swapped_out_blocks),
+            "kv_blocks_swapped_in": ("KV blocks copied back from host memory.", engine.num_swapped_in_blocks),
+            "external_prefix_cache_queries": (
+                "Tokens looked up in host memory and files, since the cache did not have them.",
+                engine.external_cache_queries,
+            ),
+            "external_prefix_cache_hits": ("Tokens found in host memory and files.", engine.external_cache_hits),
+        }
+        for name, (help, value) in counters.items():
+            yield self._counter(name, help, value)
 
     def _http(self) -> Iterator[Metric]:
         requests = CounterMetricFamily("http_requests", "HTTP requests answered.", labels=("handler", "method", "status"))

@@ -147,6 +147,12 @@ class Metrics:
         blocks = self.engine.num_blocks
         return (blocks - self.engine.num_free_blocks) / blocks if blocks else 0.0
 
+    @property
+    def swap_space_usage(self) -> float:
+        """Share of the slots of host memory in use, 0 to 1."""
+        slots = self.engine.num_host_blocks
+        return self.engine.num_used_host_blocks / slots if slots else 0.0
+
     def on_received(self, num_sequences: int) -> None:
         """Count what is handed to the engine."""
         self.received += num_sequences

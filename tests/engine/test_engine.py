@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import sys
 
@@ -372,11 +373,13 @@ def count_calls(engine: Engine) -> int:
         nonlocal calls
         calls += event in ("call", "c_call")
 
+    gc.disable()  # what others left to be collected is no part of the step
     sys.setprofile(count)
     try:
         engine.step()
     finally:
         sys.setprofile(None)
+        gc.enable()
     return calls
 
 

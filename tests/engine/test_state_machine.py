@@ -3,31 +3,49 @@
 from __future__ import annotations
 
 import random
+import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invariant, rule
+from hypothesis.stateful import (
+    Bundle,
+    MultipleResults,
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    multiple,
+    precondition,
+    rule,
+)
 
 from octavo.cache import prefix_index
+from octavo.cache.block_files import HEADER_BYTES, BlockFiles
+from octavo.cache.block_pool import BlockPool
+from octavo.cache.host_pool import HostPool
 from octavo.engine.plan import StepPlan
+from octavo.engine.preemption import PreemptionPolicy
 from octavo.engine.request import RequestDelta
+from octavo.engine.swap import SwapManager
+from tests.cache.executors import Disk
 from tests.scripted import Script, ScriptedRunner, default_token, make_request, scripted_engine
 
 EOS = 2
 SequenceName = tuple[str, int]  # request id, index
 PARENTS: dict[bytes, bytes] = {}  # of every digest of a block that was made
+TOKENS: dict[bytes, list[int]] = {}
 
 
 @pytest.fixture(autouse=True, scope="module")
 def watch_digests() -> Iterator[None]:
-    """Fill PARENTS."""
+    """Fill PARENTS and TOKENS."""
 
     def block_digest(parent: bytes, token_ids: list[int]) -> bytes:
         digest = prefix_index.block_digest(parent, token_ids)
-        PARENTS[digest] = parent
+        PARENTS[digest], TOKENS[digest] = parent, token_ids
         return digest
 
     with pytest.MonkeyPatch.context() as patch:
@@ -48,7 +66,8 @@ class Expected:
 
 class EngineMachine(RuleBasedStateMachine):
     """An engine over a scripted runner, which itself checks every plan and every read of its cache. Prompts begin alike, or
-    go on from an earlier request, so that most of them find something there."""
+    go on from an earlier request, so that most of them find something there. What is preempted is computed again, or
+    swapped to host memory, and on to files that are read and written at any time."""
 
     requests = Bundle("requests")
 
@@ -63,6 +82,9 @@ class EngineMachine(RuleBasedStateMachine):
         has_priorities=st.booleans(),
         longest_chunk=st.sampled_from([0, 0, 3]),
         max_itl_ms=st.sampled_from([None, 500.0]),
+        num_slots=st.sampled_from([0, 1, 3, 6, 12]),
+        num_files=st.sampled_from([None, 0, 3, 20, 20, 20]),
+        blocks_per_step=st.integers(1, 3),
     )
     def start(
         self,
@@ -76,6 +98,9 @@ class EngineMachine(RuleBasedStateMachine):
         has_priorities: bool,
         longest_chunk: int,
         max_itl_ms: float | None,
+        num_slots: int,
+        num_files: int | None,
+        blocks_per_step: int,
     ) -> None:
         self.script = Script(
             num_blocks=num_blocks,
@@ -83,9 +108,16 @@ class EngineMachine(RuleBasedStateMachine):
             max_num_seqs=max_num_seqs,
             max_num_batched_tokens=budget if is_chunked else max(budget, max_model_len),
             max_model_len=max_model_len,
+            num_slots=num_slots,
         )
         self.runner = ScriptedRunner(script=self.script, on_step=self.look_at_plan)
         self.has_prefix_cache, self.has_priorities = has_prefix_cache, has_priorities
+        self.has_swap = has_prefix_cache and num_slots > 0
+        self.directory = tempfile.TemporaryDirectory() if self.has_swap and num_files is not None else None
+        self.num_files, self.blocks_per_step = num_files or 0, blocks_per_step
+        self.reader, self.writer = Disk(), Disk()
+        self.files: BlockFiles | None = None
+        self.is_vandalised = False
         self.engine = scripted_engine(
             self.runner,
             enable_chunked_prefill=is_chunked,
@@ -94,13 +126,30 @@ class EngineMachine(RuleBasedStateMachine):
             long_prefill_token_threshold=longest_chunk if is_chunked else 0,
             max_itl_ms=max_itl_ms if is_chunked else None,
             clock=random.Random(1).random,
+            swap=self.swap if self.has_swap else None,
         )
+        self.tables: dict[SequenceName, tuple[int, list[int]]] = {}  # blocks that are full, after how many preemptions
         self.prompts: dict[str, list[int]] = {}
         self.expected: dict[SequenceName, Expected] = {}
         self.alive: dict[SequenceName, tuple[int, int]] = {}  # their turns: priority, and order of arrival
         self.refused = 0
-        self.fails_next = False
+        self.fails_next = self.has_failed = False
         self.failures_in_a_row = 0
+
+    def swap(self, pool: BlockPool) -> SwapManager:
+        if self.directory is not None:
+            block_bytes = HEADER_BYTES + self.runner.slot(0).nbytes
+            self.files = BlockFiles(
+                Path(self.directory.name),
+                self.num_files * block_bytes,
+                b"i" * 32,
+                self.runner.slot,
+                reader=self.reader,
+                writer=self.writer,
+            )
+        policy = PreemptionPolicy("swap", self.script.block_size, 0.0)
+        host = HostPool(self.script.num_slots)
+        return SwapManager(pool, host, policy, blocks_per_step=self.blocks_per_step, files=self.files)
 
     @rule(
         target=requests,
@@ -156,22 +205,40 @@ class EngineMachine(RuleBasedStateMachine):
             self.alive[request_id, index] = (priority if self.has_priorities else 0, len(self.expected))
         return request_id
 
+    @rule(
+        target=requests,
+        count=st.integers(2, 4),
+        length=st.integers(1, 12),
+        max_tokens=st.integers(4, 20),
+        continued=st.one_of(st.none(), requests),
+        same=st.booleans(),
+    )
+    def crowd(self, count: int, length: int, max_tokens: int, continued: str | None, same: bool) -> MultipleResults[str]:
+        """Several that fit alone, and seldom together."""
+        ordinary = {"salt": None, "n": 1, "eos_at": None, "error_at": None, "wants_prompt_logprobs": False, "priority": 0}
+        kind = {**ordinary, "length": length, "max_tokens": max_tokens, "continued": continued}
+        return multiple(*(self.submit(family=0 if same else i, **kind) for i in range(count)))
+
     def conversation(self, request_id: str | None) -> list[int]:
         """An earlier request's prompt and what its first sequence gave."""
         given = self.expected[request_id, 0].given if (request_id, 0) in self.expected else []
         return [*self.prompts[request_id], *given] if request_id is not None else []
 
+    @precondition(lambda self: self.runner.num_steps % 3 == 2)  # it undoes too much to happen often
     @rule(restart=st.booleans())
     def reset_prefix_cache(self, restart: bool) -> None:
         assert self.engine.reset_prefix_cache(restart)
         counts = self.engine.check_integrity()
         assert counts["cached"] == 0
         assert not (restart and counts["held"])
+        assert not self.has_swap or not len(self.engine._swap.host)
+        assert not self.files or not len(self.files)
 
-    @rule(count=st.integers(1, 12))
-    def step(self, count: int) -> None:
+    @rule(count=st.integers(1, 12), disk_jobs=st.integers(0, 4))
+    def step(self, count: int, disk_jobs: int) -> None:
         for _ in range(count):
             self.one_step()
+            self.disks_work(disk_jobs, disk_jobs)
 
     @rule(request_id=requests, index=st.one_of(st.none(), st.integers(0, 2)), reason=st.sampled_from(["abort", "stop"]))
     def abort(self, request_id: str, index: int | None, reason: str) -> None:
@@ -179,14 +246,38 @@ class EngineMachine(RuleBasedStateMachine):
         for name in [name for name in self.alive if name[0] == request_id and index in (None, name[1])]:
             self.end(name, f"aborted: {reason}")
 
+    @rule(count=st.integers(1, 3))
+    def preempt(self, count: int) -> None:
+        scheduler = self.engine._scheduler
+        for _ in range(min(count, len(scheduler.running))):
+            scheduler.preempt(scheduler.running.last)
+
+    def disks_work(self, reads: int, writes: int) -> None:
+        self.reader.work(reads)
+        self.writer.work(writes)
+
+    @precondition(lambda self: self.directory is not None)
+    @rule(which=st.integers(0, 30), how=st.sampled_from(["delete", "cut", "change"]))
+    def vandalise_a_file(self, which: int, how: str) -> None:
+        paths = sorted(path for path in Path(self.directory.name).glob("*/*.kv") if path.stat().st_size)
+        if not paths:
+            return
+        self.is_vandalised = True
+        path = paths[which % len(paths)]
+        content = bytearray(path.read_bytes())
+        content[-1 - which % len(content)] ^= 1
+        path.unlink()
+        if how != "delete":
+            path.write_bytes(content if how == "change" else content[: which % len(content)])
+
     @rule()
     def fail_the_next_step(self) -> None:
         self.fails_next = self.failures_in_a_row < 2
 
     def one_step(self) -> None:
-        steps_due = self.runner.num_steps + bool(self.alive)
+        num_steps, computes = self.runner.num_steps, bool(self.alive)
         output = self.engine.step()
-        assert self.runner.num_steps == steps_due, "a step computes something whenever there is something"
+        assert self.runner.num_steps - num_steps in ([1] if computes else [0, 1])
         for delta in output.deltas:
             self.look_at_delta(delta)
         self.check()
@@ -197,15 +288,16 @@ class EngineMachine(RuleBasedStateMachine):
         state = self.engine.debug_state()
         running, waiting = ([(each["request_id"], each["index"]) for each in state[key]] for key in ("running", "waiting"))
         turns = sorted(self.alive, key=self.alive.__getitem__)
-        first = rows[plan.scheduled[0].row]
-        assert turns[0] == (first.request_name, first.new.index), "the first goes on"
+        assert bool(turns) == bool(plan.scheduled), "a step computes something whenever there is something"
+        first = rows[plan.scheduled[0].row] if turns else None
+        assert first is None or turns[0] == (first.request_name, first.new.index), "the first goes on"
         assert running == [name for name in turns if name in running], "they are served in their turns"
         new = [(new.request.request_id, new.index) for new in plan.new_rows]
         assert not waiting or not new or max(map(turns.index, new)) < turns.index(waiting[0]), "nobody overtakes"
         assert self.has_priorities or running == turns[: len(running)], "those that run are the oldest"
         assert sum(row.num_tokens for row in plan.scheduled) <= self.script.max_num_batched_tokens
         if self.fails_next:
-            self.fails_next = False
+            self.fails_next, self.has_failed = False, True
             self.failures_in_a_row += 1
             for row in (rows[scheduled.row] for scheduled in plan.scheduled):
                 expected = self.expected[row.request_name, row.new.index]
@@ -248,9 +340,45 @@ class EngineMachine(RuleBasedStateMachine):
         assert stats.num_running + stats.num_waiting == len(self.alive)
         assert 0 <= stats.prefix_cache_hits <= stats.prefix_cache_queries
         assert self.has_prefix_cache or not blocks["cached"]
+        assert stats.num_swap_preemptions <= stats.num_preemptions
+        assert stats.external_cache_hits <= stats.external_cache_queries
         self.check_prefixes()
+        self.check_tables()
+        if self.has_swap:
+            self.check_host()
+        if self.files is not None:
+            self.check_files(self.files)
         if not self.alive:
             assert blocks["held"] == 0
+
+    def check_tables(self) -> None:
+        """Only the block at a table's end, as long as it is not full, is ever replaced."""
+        before, self.tables = self.tables, {}
+        for sequence in self.engine._scheduler.running:
+            name, full = (sequence.request.request_id, sequence.index), sequence.num_computed // self.script.block_size
+            self.tables[name] = (sequence.num_preemptions, sequence.table.block_ids[:full])
+            preemptions, blocks = before.get(name, (-1, []))
+            if preemptions == sequence.num_preemptions:
+                assert self.tables[name][1][: len(blocks)] == blocks
+
+    def check_host(self) -> None:
+        """Every slot holds what its digest says, and what is kept for those that wait is there, unless a step failed."""
+        swap = self.engine._swap
+        host = swap.host
+        if self.files is None and not self.has_failed:
+            for digest in (digest for digests in swap._kept.values() for digest in digests):
+                assert host.find(digest) is not None or self.engine._pool.index.find(digest) is not None
+        for digest, block in host._blocks.items():
+            if block.is_ready:
+                assert self.runner._host[block.slot, :, 0].tolist() == TOKENS[digest]
+                assert (self.runner._host[block.slot, 1:, 1] == self.runner._host[block.slot, :-1, 1] + 1).all()
+
+    def check_files(self, files: BlockFiles) -> None:
+        """When the disks rest, the directory holds what the accounts say, and never more than is allowed."""
+        assert files.num_bytes == sum(file.size for file in files._files.values()) <= files._limit
+        if not self.reader.jobs and not self.writer.jobs and not self.is_vandalised:
+            found = {f"{path.parent.name}/{path.name}" for path in files._directory.glob("*/*")}
+            assert found == set(files._files)
 
     def check_prefixes(self) -> None:
         """What is known can be found, and stays so: the block before a known one is known too, and is held or will be
@@ -285,6 +413,9 @@ class EngineMachine(RuleBasedStateMachine):
         assert not self.alive
         assert all(expected.ended_with for expected in self.expected.values())
         assert self.engine.check_integrity()["held"] == 0
+        self.engine.close()
+        if self.directory is not None:
+            self.directory.cleanup()
 
 
 TestEngine = EngineMachine.TestCase

@@ -72,6 +72,19 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
         {"backend": "numpy", "cpu_isa": "avx2"},
         "--cpu-isa chooses among the native kernels; it has no meaning with --backend numpy",
     ),
+    (
+        {"preemption_mode": "swap", "enable_prefix_caching": False},
+        "--preemption-mode swap finds blocks through the prefix cache; leave out --no-enable-prefix-caching, "
+        "or take recompute",
+    ),
+    (
+        {"preemption_mode": "auto", "swap_space": 0.0},
+        "--swap-space must be above 0 with --preemption-mode auto, got 0",
+    ),
+    (
+        {"kv_offload_dir": "/somewhere"},
+        "--kv-offload-dir has no use with --preemption-mode recompute; add --preemption-mode auto",
+    ),
 ]
 
 
@@ -114,7 +127,13 @@ def test_every_option_has_one_line_of_help_and_a_known_group() -> None:
 
 def test_keywords_take_both_names_of_the_memory_share_and_vllm_values_that_change_nothing() -> None:
     assert from_keywords({"gpu_memory_utilization": 0.5}) == from_keywords({"memory_utilization": 0.5})
-    neutral = {"tensor_parallel_size": 1, "quantization": None, "hf_overrides": {}, "swap_space": 0.0, "enable_lora": False}
+    neutral = {
+        "tensor_parallel_size": 1,
+        "quantization": None,
+        "hf_overrides": {},
+        "cpu_offload_gb": 0.0,
+        "enable_lora": False,
+    }
     assert from_keywords({"model": "m", **neutral}) == EngineConfig(model="m")
 
 

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 FLOAT32 = np.dtype(np.float32)
 INT32 = np.dtype(np.int32)
 INT64 = np.dtype(np.int64)
+UINT8 = np.dtype(np.uint8)
 BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
 FLOAT16 = np.dtype(np.float16)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 from ctypes import c_char_p, c_float, c_int32, c_int64, c_void_p
 from functools import cache
+from hashlib import sha256
 from pathlib import Path
 
 ABI_VERSION = 5
@@ -40,7 +41,10 @@ _PROTOTYPES: dict[str, tuple[type | None, tuple[type, ...]]] = {
     "octavo_silu_and_multiply": (_CODE, (_POINTER, _POINTER, _SIZE, _SIZE, _POINTER)),
     "octavo_cache_new": (_POINTER, (_POINTER, _SIZE, _SIZE, _SIZE, _SIZE, _SIZE, _CODE)),
     "octavo_cache_bytes": (_SIZE, (_POINTER,)),
+    "octavo_cache_block_bytes": (_SIZE, (_POINTER,)),
     "octavo_cache_copy": (_CODE, (_POINTER, _POINTER, _SIZE)),
+    "octavo_cache_swap_out": (_CODE, (_POINTER, _POINTER, _SIZE, _POINTER, _SIZE)),
+    "octavo_cache_swap_in": (_CODE, (_POINTER, _POINTER, _SIZE, _POINTER, _SIZE)),
     "octavo_cache_free": (None, (_POINTER,)),
     "octavo_cache_write": (
         _CODE,
@@ -66,10 +70,20 @@ class LibraryUnavailable(Exception):
     """The native library was not built or cannot be loaded; the message says why, in a few words."""
 
 
+def _files() -> list[Path]:
+    return sorted(Path(__file__).parent.glob("liboctavo_cpu.*"))
+
+
+@cache
+def library_digest() -> str:
+    """16 hexadecimal digits that change with every build."""
+    return sha256(_files()[0].read_bytes()).hexdigest()[:16]
+
+
 @cache
 def load_library() -> ctypes.CDLL:
     """The library beside this file, with all prototypes set. LibraryUnavailable if there is none that fits."""
-    found = sorted(Path(__file__).parent.glob("liboctavo_cpu.*"))
+    found = _files()
     if not found:
         raise LibraryUnavailable("the native kernels were not built (no C++ compiler when Octavo was installed)")
     try:

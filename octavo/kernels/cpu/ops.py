@@ -390,7 +390,7 @@ class CpuOps:
         self, layers: int, blocks: int, block_size: int, kv_heads: int, head_size: int, dtype: np.dtype[Any]
     ) -> NativeCache:
         """A zeroed cache. MemoryError if the address space is not to be had; memory is touched as blocks are written."""
-        return NativeCache(self._library, self._context, layers, blocks, block_size, kv_heads, head_size, dtype)
+        return NativeCache(self._library, self._context, self.isa, layers, blocks, block_size, kv_heads, head_size, dtype)
 
     def close(self) -> None:
         """Give back this backend's scratch memory; the threads end with the last backend. Later calls are ValueErrors."""

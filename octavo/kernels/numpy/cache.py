@@ -46,6 +46,9 @@ class _Stored:
         if self.scales is not None:
             self.scales[:, targets] = self.scales[:, sources]
 
+    def arrays(self) -> list[NDArray[Any]]:
+        return [self.values] if self.scales is None else [self.values, self.scales]
+
 
 class NumpyKVCache:
     """`octavo.kernels.ops.KVCache` in numpy arrays."""
@@ -58,6 +61,8 @@ class NumpyKVCache:
         self._keys = _Stored(shape, dtype)
         self._values = _Stored(shape, dtype)
         self.nbytes = self._keys.nbytes + self._values.nbytes
+        self.block_bytes = self.nbytes // self.num_blocks
+        self.layout = f"numpy {shape[0]}x{shape[2]}x{shape[3]}x{shape[4]} {dtype}"
 
     def write(self, layer: int, slots: NDArray[np.int64], keys: Array, values: Array) -> None:
         """Round [t, k, d] keys and values to the cache's dtype and store them in the slots [t]."""
@@ -82,6 +87,25 @@ class NumpyKVCache:
         """Take new memory, none of it touched, in place of the old."""
         self.close()
         self._keys, self._values = _Stored(self._shape, self._dtype), _Stored(self._shape, self._dtype)
+
+    def swap_out(self, moves: Sequence[tuple[int, int]], host: NDArray[np.uint8]) -> None:
+        """Copy whole blocks, all layers, to slots of `host` [slots, block_bytes]: pairs of (block, slot)."""
+        for block, slot in moves:
+            parts = [array[:, block].reshape(-1).view(np.uint8) for array in self._arrays()]
+            host[slot] = np.concatenate(parts)
+
+    def swap_in(self, moves: Sequence[tuple[int, int]], host: NDArray[np.uint8]) -> None:
+        """Copy slots of `host` to whole blocks: pairs of (slot, block)."""
+        for slot, block in moves:
+            start = 0
+            for array in self._arrays():
+                part = array[:, block]
+                part[:] = host[slot, start : start + part.nbytes].view(array.dtype).reshape(part.shape)
+                start += part.nbytes
+
+    def _arrays(self) -> list[NDArray[Any]]:
+        """All that holds blocks, each [layers, blocks, ..]."""
+        return [*self._keys.arrays(), *self._values.arrays()]
 
     def close(self) -> None:
         """Give the memory back."""

@@ -1,0 +1,61 @@
+"""From an `EngineConfig` to the places that KV blocks are swapped to."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from hashlib import sha256
+from pathlib import Path
+
+import octavo
+from octavo.cache.block_files import BlockFiles
+from octavo.cache.block_pool import BlockPool
+from octavo.cache.host_pool import HostPool
+from octavo.cache.plan import GIB
+from octavo.config import EngineConfig
+from octavo.engine.planning import PlannedModel
+from octavo.engine.preemption import PreemptionPolicy
+from octavo.engine.swap import SwapManager
+from octavo.kernels.ops import KVCache
+from octavo.runner.host_memory import HostMemory
+from octavo.weights.fingerprint import fingerprint
+
+DEFAULT_SWAP_SPACE = 4.0  # GiB
+_BYTES_PER_STEP = 32 << 20  # moved back while a step computes: some 5 ms
+
+
+def open_host_memory(config: EngineConfig, cache: KVCache) -> HostMemory | None:
+    """Room for blocks of the cache; None if nothing is to be swapped, or not one block fits."""
+    if config.preemption_mode == "recompute":
+        return None
+    space = DEFAULT_SWAP_SPACE if config.swap_space is None else config.swap_space
+    num_slots = int(space * GIB) // cache.block_bytes
+    return HostMemory(cache, num_slots) if num_slots else None
+
+
+def swap_factory(planned: PlannedModel, host: HostMemory, layout: str) -> Callable[[BlockPool], SwapManager]:
+    """What makes the swap manager of an engine's pool. `layout` is the cache's. ConfigError if --kv-offload-dir cannot be
+    used."""
+    config, plan = planned.config, planned.memory
+    files = None
+    if config.kv_offload_dir is not None:
+        files = BlockFiles(
+            Path(config.kv_offload_dir).expanduser(),
+            int(config.kv_offload_space * GIB),
+            _identity(planned, layout),
+            host.slot,
+            reader=ThreadPoolExecutor(1, "octavo-reader"),
+            writer=ThreadPoolExecutor(1, "octavo-writer"),
+        )
+    policy = PreemptionPolicy(config.preemption_mode, plan.block_size, host.seconds_per_block())
+    blocks_per_step = max(1, _BYTES_PER_STEP // host.block_bytes)
+    pool = HostPool(host.num_slots)
+    return lambda block_pool: SwapManager(block_pool, pool, policy, blocks_per_step=blocks_per_step, files=files)
+
+
+def _identity(planned: PlannedModel, layout: str) -> bytes:
+    """Of everything, beside the tokens, that the content of a block depends on."""
+    weights = f"{fingerprint(planned.checkpoint.path)} {planned.dtype} {planned.quantization}"
+    parts = [octavo.__version__, layout, weights, repr(planned.model)]
+    return sha256(json.dumps(parts).encode()).digest()
