@@ -181,6 +181,9 @@ class EngineConfig:
         minimum=0.0,
     )
     metrics_prefix: str = option("vllm:", "Prefix of the metric names", group="server")
+    return_tokens_as_token_ids: bool = option(
+        False, "Logprobs show tokens as token_id:N, unless a request wants their texts", group="server"
+    )
     shutdown_timeout: float = option(
         30.0, "Seconds that running requests get to end after SIGTERM", group="server", minimum=0.0
     )

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from octavo.text.tokenizer import Tokenizer
 
 STACK = 16 << 20  # more than the process had that found the grammar good
-MAX_KEPT = 128  # grammars
+MAX_KEPT = 32  # grammars that are remembered for later requests
 
 
 class Matcher:

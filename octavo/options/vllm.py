@@ -139,7 +139,6 @@ NEUTRAL_VALUES: Mapping[str, tuple[str, ...]] = {
     "response_role": ("assistant",),
     "tool_parser_plugin": ("",),
     "tool_server": (),
-    "return_tokens_as_token_ids": ("false",),
     "enable_prompt_tokens_details": ("true", "false"),
     "enable_force_include_usage": ("false",),
     "enable_request_id_headers": ("false",),

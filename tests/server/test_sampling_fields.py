@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from octavo.config import EngineConfig
 from octavo.engine.intake import Intake
 from tests.server.running import RunningServer, running
 
@@ -169,6 +170,20 @@ def test_c80_logprobs_of_chat(server: RunningServer) -> None:
         assert [entry["top_logprobs"] for entry in content] == [[], []]
     assert "`logprobs` must be set to true" in refused(server, CHAT, {**body, "top_logprobs": 3})["message"]
     assert "max allowed: 20" in refused(server, CHAT, {**body, "logprobs": True, "top_logprobs": 21})["message"]
+
+
+@pytest.mark.parametrize("is_default", [False, True])
+def test_tokens_as_their_ids(intake: Intake, is_default: bool) -> None:
+    """A request's word counts for more than the option's."""
+    with running(intake, config=EngineConfig(return_tokens_as_token_ids=is_default)) as server:
+        for asked in (None, False, True):
+            body = {"max_tokens": 1, "return_tokens_as_token_ids": asked, "return_token_ids": True}
+            text = server.post(TEXT, {"prompt": "a", "logprobs": 1, **body}).json()["choices"][0]
+            chat = server.post(CHAT, {"messages": HI, "logprobs": True, **body}).json()["choices"][0]
+            shown = [(text["logprobs"]["tokens"], text["token_ids"])]
+            shown.append(([entry["token"] for entry in chat["logprobs"]["content"]], chat["token_ids"]))
+            for names, ids in shown:
+                assert (names == [f"token_id:{id}" for id in ids]) is (is_default if asked is None else asked)
 
 
 def test_c82_bytes_of_tokens_join_to_the_text(server: RunningServer) -> None:

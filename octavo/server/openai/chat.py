@@ -27,7 +27,7 @@ from octavo.server.openai.chat_schema import (
 )
 from octavo.server.openai.conversation import continued_text, render
 from octavo.server.openai.deltas import deltas, message
-from octavo.server.openai.logprobs import TokenNames, chat_logprobs, prompt_logprobs
+from octavo.server.openai.logprobs import TokenNames, chat_logprobs, prompt_logprobs, token_names
 from octavo.server.openai.schema import SYSTEM_FINGERPRINT, UsageInfo
 from octavo.server.openai.tools import read_tools
 from octavo.server.sse import event
@@ -40,7 +40,7 @@ async def create_chat_completion(
     """Answer a conversation, at once or as a stream. Whatever can be refused is refused before this returns."""
     id = schema.response_id("chatcmpl-", exchange.header(b"x-request-id"), body)
     generation, model = await start_chat(server, exchange, body, id)
-    names = TokenNames(model.intake.tokenizer, bool(body.return_tokens_as_token_ids))
+    names = token_names(server, model, body)
     prefix = continued_text(body) if body.echo else ""
     has_reasoning = model.formats.reasoning is not None
     answer = _Answer(id, int(time.time()), model.names[0], body, generation, names, prefix, has_reasoning)

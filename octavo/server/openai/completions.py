@@ -26,6 +26,7 @@ from octavo.server.openai.logprobs import (
     TokenNames,
     completion_logprobs,
     prompt_logprobs,
+    token_names,
 )
 from octavo.server.openai.schema import SYSTEM_FINGERPRINT, GenerationFields, UsageInfo
 from octavo.server.sse import event
@@ -139,7 +140,7 @@ async def create_completion(
     schema.tell_truncation(exchange, truncations)
     engine = BeamEngine(client, body.length_penalty) if body.use_beam_search else client
     generation = Generation(engine, server.metrics, model.intake.tokenizer, prepared, visit)
-    names = TokenNames(model.intake.tokenizer, bool(body.return_tokens_as_token_ids))
+    names = token_names(server, model, body)
     answer = _Answer(id, int(time.time()), model, body, generation, names)
     return answer.stream() if body.stream else answer.whole(await generation.collect())
 

@@ -7,6 +7,8 @@ from collections.abc import Iterable, Sequence
 import msgspec
 
 from octavo.engine.request import TokenLogprobs
+from octavo.server.openai.schema import GenerationFields
+from octavo.server.state import Model, ServerState
 from octavo.text.tokenizer import Tokenizer
 
 
@@ -69,6 +71,12 @@ class TokenNames:
     def bytes(self, token_id: int) -> list[int] | None:
         """The token's own bytes: joined over the answer's tokens they are its text in UTF-8."""
         return None if self._bytes_tokenizer is None else list(self._bytes_tokenizer.token_bytes(token_id))
+
+
+def token_names(server: ServerState, model: Model, body: GenerationFields) -> TokenNames:
+    """As the request wants them, else as the server is set up to write them."""
+    asked = body.return_tokens_as_token_ids
+    return TokenNames(model.intake.tokenizer, server.config.return_tokens_as_token_ids if asked is None else asked)
 
 
 def chat_logprobs(entries: Iterable[TokenLogprobs], top: int, names: TokenNames) -> ChatLogprobs:
