@@ -97,14 +97,13 @@ class TagReasoning(ReasoningParser):
         tail = prompt.rstrip()
         if not continued and tail.endswith(tuple(mark.rstrip() for mark in (*self.opening, *self.closing))):
             self._starts = tail.endswith(tuple(mark.rstrip() for mark in self.opening))
-            self.is_reasoning = self._starts
+        self.is_reasoning = self.starts_inside if self._starts is None else self._starts
         super().start(prompt, continued)
 
     @property
     def end_mark(self) -> str:
         """See `ReasoningParser`."""
-        would_start = self._reading is None and self._starts is None and self.starts_inside
-        return self.closing[0] if self.is_reasoning or would_start else ""
+        return self.closing[0] if self.is_reasoning else ""
 
     @property
     def marks(self) -> tuple[str, str]:
@@ -122,7 +121,7 @@ class TagReasoning(ReasoningParser):
                 self._starts = True
             else:
                 self.scanner.reset()
-        if self._starts or (self._starts is None and self.starts_inside):
+        if self._starts or self.is_reasoning:
             self.is_reasoning = True
             yield from self.scanner.until(Markers(self.closing), self.reasoning)
             self.is_reasoning = False

@@ -223,6 +223,8 @@ def test_a_stop_string_counts_inside_of_reasoning(tool_server: RunningServer) ->
 
 def test_stop_strings_do_not_hide_the_marks(intake: Intake) -> None:  # C71
     with conversing(intake, reasoning_parser="deepseek_r1") as server:
+        endless = answer(server, "I think " * 20, max_tokens=12)
+        assert endless.usage["completion_tokens_details"] == {"reasoning_tokens": 12}
         for stop in (None, ["zz"], ["</thin"], ["k>x"]):
             got = answer(server, "abc</think>xyz", stop=stop)
             expected = {"</thin": ("abc", None), "k>x": ("abc</thin", None)}.get((stop or [""])[0], ("abc", "xyz"))
