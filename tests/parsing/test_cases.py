@@ -230,3 +230,5 @@ def test_ids_that_mistral_can_read_again() -> None:
     assert len(first.id) == 9  # type: ignore[union-attr]
     assert first.id.isalnum()  # type: ignore[union-attr]
     assert second.id == "Ab3dEf7hJ"  # type: ignore[union-attr]
+    third, _ = merged(answer.push("[TOOL_CALLS]now[CALL_ID]Ab3dEf7hJ[ARGS]{}"))
+    assert third.id != second.id  # type: ignore[union-attr]

@@ -47,6 +47,7 @@ class ToolParser:
         self.is_call_open = False
         """Whether the last call's arguments have begun and are not complete."""
         self._parts: list[Part] = []
+        self._ids: set[str] = set()
         self._space = ""
         self._at_boundary = True
         self._reading = self.run()
@@ -88,10 +89,13 @@ class ToolParser:
         self._parts.append(Content(text))
 
     def begin(self, name: str, id: str | None = None) -> None:
-        """A call begins: from here on it cannot be taken back."""
+        """A call begins: from here on it cannot be taken back. `id` is the model's, unless it has used that before."""
+        if not id or id in self._ids:
+            id = self.new_id()
+        self._ids.add(id)
         self._space, self._at_boundary = "", True
         self.is_call_open = True
-        self._parts.append(CallBegin(self.num_calls, id or self.new_id(), name))
+        self._parts.append(CallBegin(self.num_calls, id, name))
         self.num_calls += 1
 
     def arguments(self, text: str) -> None:
