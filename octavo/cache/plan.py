@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 GIB = 1 << 30
 AUTO = -1  # max_model_len: the longest that fits
 DEFAULT_BATCHED_TOKENS = 2048
+_DEFAULT_SWAP_SPACE = 4 * GIB
 
 
 @dataclass(frozen=True)
@@ -47,6 +48,7 @@ class MemoryPlan:
     sizes: Sizes
     block_size: int
     num_blocks: int
+    swap_space: int  # for blocks of preempted requests, touched only as they are swapped out
     limits: Limits
 
     @property
@@ -62,7 +64,7 @@ class MemoryPlan:
     @property
     def fixed(self) -> int:
         """Bytes that are taken whatever the size of the cache."""
-        return self.sizes.weights + self.sizes.activations
+        return self.sizes.weights + self.sizes.activations + self.swap_space
 
     def requests_of(self, length: int) -> float:
         """How many requests of so many tokens the cache holds at once."""
@@ -95,12 +97,44 @@ def plan_memory(config: EngineConfig, limits: Limits, sizes: Sizes, usable: int)
     """Divide `usable` bytes. ConfigError, with the numbers and the values that would work, if nothing is left for the
     cache, if more is asked for than there is, or if a request of max_model_len would not fit (`auto` is shortened)."""
     budget = int(usable * config.memory_utilization)
-    plan = MemoryPlan(usable, budget, sizes, config.block_size, 0, limits)
+    plan = MemoryPlan(usable, budget, sizes, config.block_size, 0, 0, limits)
+    plan = replace(plan, swap_space=_swap_space(config, plan))
     plan = replace(plan, num_blocks=_num_blocks(config, plan))
     if config.max_model_len == AUTO and 0 < plan.num_tokens < limits.max_model_len:
         return replace(plan, limits=replace(limits, max_model_len=plan.num_tokens))
     _check_longest_request_fits(config, plan)
     return plan
+
+
+def _swap_space(config: EngineConfig, plan: MemoryPlan) -> int:
+    """What was asked for, if the cache has room beside it; without that at most a quarter of what is left."""
+    if config.preemption_mode == "recompute":
+        return 0
+    total, cache = _smallest_cache(config, plan)
+    room = max(0, total - plan.fixed - cache)
+    if config.swap_space is None:
+        return min(_DEFAULT_SWAP_SPACE, room // 4)
+    wanted = int(config.swap_space * GIB)
+    if wanted > room:
+        most = math.floor(100 * room / GIB) / 100
+        advice = f"--swap-space {most:g} or less" if most else "--preemption-mode recompute, which needs none,"
+        raise ConfigError(
+            f"Too large swap space: --swap-space {config.swap_space:g} asks for {in_words(wanted)}, but of "
+            f"{in_words(total)} weights ({in_words(plan.sizes.weights)}), activations ({in_words(plan.sizes.activations)}) "
+            f"and the smallest KV cache ({in_words(cache)}) leave {in_words(room)}: {advice} works",
+            parameter="swap_space",
+        )
+    return wanted
+
+
+def _smallest_cache(config: EngineConfig, plan: MemoryPlan) -> tuple[int, int]:
+    """Of how many bytes in all, and how many the cache needs: those that were given, or those of one request."""
+    if config.num_gpu_blocks_override is not None:
+        return plan.usable, config.num_gpu_blocks_override * plan.sizes.block
+    if config.kv_cache_memory_bytes is not None:
+        return plan.usable, config.kv_cache_memory_bytes
+    length = 1 if config.max_model_len == AUTO else plan.limits.max_model_len
+    return plan.budget, plan.blocks_for(length) * plan.sizes.block
 
 
 def _num_blocks(config: EngineConfig, plan: MemoryPlan) -> int:
@@ -127,8 +161,8 @@ def _check_affordable(plan: MemoryPlan, size: int, wanted: str, unit: int, flag:
     advice = f"{flag} {left // unit} or less works" if left >= unit else "there is no room for any"
     raise ConfigError(
         f"{wanted} asks for {in_words(size)} of KV cache, but of {in_words(plan.usable)} usable memory weights "
-        f"({in_words(plan.sizes.weights)}) and activations ({in_words(plan.sizes.activations)}) leave "
-        f"{in_words(max(0, left))}: {advice}"
+        f"({in_words(plan.sizes.weights)}), activations ({in_words(plan.sizes.activations)}) and swap space "
+        f"({in_words(plan.swap_space)}) leave {in_words(max(0, left))}: {advice}"
     )
 
 

@@ -51,7 +51,7 @@ def build_engine(config: EngineConfig, report: Report) -> Engine:
     matchers = Matchers(
         lambda: open_tokenizer(config, open_checkpoint(path)), lambda tokenizer: all_eos_token_ids(tokenizer, model_config)
     )
-    host = open_host_memory(config, cache)
+    host = open_host_memory(plan, cache)
     engine = Engine(
         ModelRunner(
             model,

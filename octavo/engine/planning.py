@@ -65,6 +65,8 @@ class PlannedModel:
             "limits": f"max_model_len {limits.max_model_len:,}, max_num_seqs {limits.max_num_seqs:,}, "
             f"max_num_batched_tokens {limits.max_num_batched_tokens:,}",
         }
+        if plan.swap_space:
+            rows["swap space"] = f"{in_words(plan.swap_space)} at most"
         if more := self.more_room():
             rows["more would fit with"] = ", ".join(f"{flag} ({count:,.1f})" for flag, count in more.items())
         return rows
@@ -97,6 +99,7 @@ class PlannedModel:
             "memory_utilization": 1.0,
             "max_num_batched_tokens": plan.limits.max_num_batched_tokens // 4,
             "max_num_seqs": 2 * plan.limits.max_num_seqs,
+            "preemption_mode": "recompute",
         }
         unset = {name: value for name, value in _RESIZING.items() if getattr(config, name) == OPTIONS[name].default}
         return values | unset

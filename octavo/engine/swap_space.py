@@ -12,8 +12,7 @@ import octavo
 from octavo.cache.block_files import BlockFiles
 from octavo.cache.block_pool import BlockPool
 from octavo.cache.host_pool import HostPool
-from octavo.cache.plan import GIB
-from octavo.config import EngineConfig
+from octavo.cache.plan import GIB, MemoryPlan
 from octavo.engine.planning import PlannedModel
 from octavo.engine.preemption import PreemptionPolicy
 from octavo.engine.swap import SwapManager
@@ -21,16 +20,12 @@ from octavo.kernels.ops import KVCache
 from octavo.runner.host_memory import HostMemory
 from octavo.weights.fingerprint import fingerprint
 
-DEFAULT_SWAP_SPACE = 4.0  # GiB
 _BYTES_PER_STEP = 32 << 20  # moved back while a step computes: some 5 ms
 
 
-def open_host_memory(config: EngineConfig, cache: KVCache) -> HostMemory | None:
+def open_host_memory(plan: MemoryPlan, cache: KVCache) -> HostMemory | None:
     """Room for blocks of the cache; None if nothing is to be swapped, or not one block fits."""
-    if config.preemption_mode == "recompute":
-        return None
-    space = DEFAULT_SWAP_SPACE if config.swap_space is None else config.swap_space
-    num_slots = int(space * GIB) // cache.block_bytes
+    num_slots = plan.swap_space // cache.block_bytes
     return HostMemory(cache, num_slots) if num_slots else None
 
 

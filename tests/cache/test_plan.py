@@ -161,3 +161,40 @@ def test_sizes_in_words() -> None:
         "50.0 MiB",
         "24.00 GiB",
     ]
+
+
+SWAP = {"preemption_mode": "swap"}
+
+
+def test_swap_space_is_taken_from_what_the_cache_would_have() -> None:
+    without = plan(usable=8 * GIB, max_num_seqs=100_000)
+    assert without.swap_space == 0
+    given = plan(usable=8 * GIB, max_num_seqs=100_000, swap_space=1.5, **SWAP)
+    assert given.swap_space == 1.5 * GIB
+    assert abs(without.kv_cache - given.kv_cache - 1.5 * GIB) < 16 * PER_TOKEN
+    small = plan(usable=8 * GIB, max_num_seqs=100_000, **SWAP)
+    assert 0.24 < small.swap_space / (0.9 * 8 * GIB) <= 0.25
+    assert plan(usable=80 * GIB, **SWAP).swap_space == 4 * GIB
+    assert small.fixed + small.kv_cache <= small.budget
+
+
+@pytest.mark.parametrize("cache", [{}, {"kv_cache_memory_bytes": 512 * MIB}, {"num_gpu_blocks_override": 70}])
+def test_too_much_swap_space_is_refused_with_both_numbers_and_the_most_that_works(cache: dict[str, int]) -> None:
+    with pytest.raises(ConfigError) as caught:
+        plan(usable=4 * GIB, swap_space=40, **SWAP, **cache)
+    pattern = r"--swap-space 40 asks for 40\.00 GiB, but of \d\.\d\d GiB .* leave (\d\.\d+) GiB: --swap-space (\S+) or less"
+    found = re.search(pattern, caught.value.message)
+    assert found is not None
+    most = float(found[2])
+    assert abs(most - float(found[1])) < 0.02
+    result = plan(usable=4 * GIB, swap_space=most, **SWAP, **cache)
+    assert result.num_tokens >= 1024
+    with pytest.raises(ConfigError, match="Too large swap space"):
+        plan(usable=4 * GIB, swap_space=most + 0.02, **SWAP, **cache)
+
+
+def test_where_nothing_is_left_for_swap_the_mode_is_named() -> None:
+    with pytest.raises(ConfigError, match="--preemption-mode recompute, which needs none, works"):
+        plan(usable=GIB, num_gpu_blocks_override=GIB // (16 * PER_TOKEN) - 800, swap_space=1, **SWAP)
+    tight = plan(usable=GIB, num_gpu_blocks_override=GIB // (16 * PER_TOKEN) - 800, **SWAP)
+    assert tight.swap_space < MIB
