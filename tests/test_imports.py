@@ -52,7 +52,8 @@ MAY_IMPORT = {
     "offline": {"engine", "parsing", "text"},
     "llm": {"engine", "offline", "options", "text", "weights"},
     "server": {"engine", "parsing", "text", "weights"},
-    "cli": {"engine", "llm", "options", "server", "weights"},
+    "bench": {"llm", "options", "text", "weights"},
+    "cli": {"bench", "engine", "llm", "options", "server", "weights"},
     "entrypoints": {"cli"},
     "__main__": {"cli"},
 }

@@ -15,6 +15,7 @@ COMMANDS = {
     "serve": "serve a model over HTTP, with the OpenAI API",
     "chat": "talk to a model, in this process or on a running server",
     "complete": "complete a text, in this process or on a running server",
+    "bench": "measure throughput, latency, a running server, or the start",
     "plan": "show what a model takes in memory, and how many requests fit",
 }
 

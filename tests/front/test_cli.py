@@ -61,7 +61,7 @@ def test_version(run: Run) -> None:
     ("arguments", "message"),
     [
         (["srve"], "unknown command srve; did you mean serve?"),
-        (["xyz"], "unknown command xyz; there are serve, chat, complete, plan"),
+        (["xyz"], "unknown command xyz; there are serve, chat, complete, bench, plan"),
         (["serve", "--prot", "1"], "unknown option --prot; did you mean --port?"),
         (["serve", "--block-size", "8"], "--block-size must be a multiple of 16, got 8"),
         (["plan", "--memory", "lots"], "--memory takes a size such as 24GiB, got lots"),

@@ -1,0 +1,1 @@
+"""Benchmarks of this engine and of running servers, with the options of `vllm bench` where it has them."""
