@@ -17,6 +17,7 @@ PACKAGE = ROOT / "octavo"
 # Data and protocols that rooms meet at. Every room may import them; they import nothing but each other.
 SHARED = {
     "octavo",
+    "octavo.child_process",
     "octavo.config",
     "octavo.engine.client",
     "octavo.engine.plan",

@@ -17,7 +17,7 @@ from typing import Any
 
 import zmq
 
-import octavo
+from octavo.child_process import environment
 from octavo.config import EngineConfig
 from octavo.engine.messages import (
     Abort,
@@ -185,14 +185,10 @@ def _private_directory() -> Path:
 
 def _spawn(line: socket.socket, launch: Launch) -> subprocess.Popen[bytes]:
     """Start the engine's process. It ignores the signals that are meant for the server; until it does, they are blocked."""
-    environment = {**os.environ, "PYTHONSAFEPATH": "1"}  # modules are not looked for in the current directory
-    home = Path(octavo.__file__).parents[1]
-    if home.name not in ("site-packages", "dist-packages"):
-        environment["PYTHONPATH"] = os.pathsep.join(filter(None, [str(home), os.environ.get("PYTHONPATH")]))
     command = [sys.executable, "-m", "octavo.engine.process_main", str(line.fileno())]
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
     try:
-        process = subprocess.Popen(command, env=environment, stdin=subprocess.PIPE, pass_fds=[line.fileno()])
+        process = subprocess.Popen(command, env=environment(), stdin=subprocess.PIPE, pass_fds=[line.fileno()])
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, mask)
     assert process.stdin is not None

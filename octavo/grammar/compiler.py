@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import selectors
 import subprocess
 import sys
@@ -11,11 +10,10 @@ import threading
 import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
-from pathlib import Path
 
 import msgspec
 
-import octavo
+from octavo.child_process import environment
 from octavo.errors import UnavailableError, ValidationError
 from octavo.grammar.messages import Compiled, read_message, write_message
 from octavo.sampling.structured import StructuredOutputsParams
@@ -91,14 +89,11 @@ class _Process:
     """One process of `octavo.grammar.worker`."""
 
     def __init__(self, special_tokens: Sequence[str]) -> None:
-        home = str(Path(octavo.__file__).parents[1])
-        path = os.pathsep.join(filter(None, [home, os.environ.get("PYTHONPATH")]))
         command = [sys.executable, "-m", "octavo.grammar.worker"]
-        environment = {**os.environ, "PYTHONSAFEPATH": "1", "PYTHONPATH": path}
         try:
             self._process = subprocess.Popen(
                 command,
-                env=environment,
+                env=environment(),
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.DEVNULL,
