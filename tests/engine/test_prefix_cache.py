@@ -120,7 +120,7 @@ def test_it_can_be_turned_off() -> None:
 @pytest.mark.parametrize("block_size", [16, 32])
 @pytest.mark.parametrize("length", [31, 32, 33, 64])
 @pytest.mark.parametrize("first_plain", [True, False])
-def test_prompt_logprobs_are_whole_before_and_after_a_hit(block_size: int, length: int, first_plain: bool) -> None:
+def test_c107_prompt_logprobs_are_whole_before_and_after_a_hit(block_size: int, length: int, first_plain: bool) -> None:
     engine, _, _ = engine_of(block_size=block_size)
     for scored in [False, True, True, False] if first_plain else [True, False, True]:
         more = {"prompt_logprobs": 1} if scored else {}
@@ -132,7 +132,7 @@ def test_prompt_logprobs_are_whole_before_and_after_a_hit(block_size: int, lengt
             assert cached(deltas) == 0
 
 
-def test_prompt_logprobs_in_chunks_with_a_preemption_between_them() -> None:
+def test_c115_prompt_logprobs_in_chunks_with_a_preemption_between_them() -> None:
     engine, _, _ = engine_of(num_blocks=9, max_model_len=144, max_num_batched_tokens=17)
     engine.add(make_request("a", prompt_of(30, 400), 80))
     for _ in range(3):
@@ -144,14 +144,14 @@ def test_prompt_logprobs_in_chunks_with_a_preemption_between_them() -> None:
     assert [entry and entry.logprobs[0] for entry in entries] == [None, *(-float(p) for p in range(1, 100))]
 
 
-def test_salts_share_nothing() -> None:
+def test_c109_salts_share_nothing() -> None:
     engine, _, _ = engine_of()
     salts = [None, "a", "b"]
     assert [cached(ask(engine, f"{salt}", prompt_of(40), salt=salt)) for salt in salts] == [0, 0, 0]
     assert [cached(ask(engine, f"{salt}", prompt_of(40), salt=salt)) for salt in salts] == [32, 32, 32]
 
 
-def test_a_weak_hash_would_be_noticed_and_the_default_is_not_weak(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_c109_a_weak_hash_would_be_noticed_and_the_default_is_not_weak(monkeypatch: pytest.MonkeyPatch) -> None:
     """Keys are not compared in full, so all rests on the hash. Under one of two bits requests get each other's blocks, and
     the scripted runner sees it."""
 
@@ -174,7 +174,7 @@ def test_a_weak_hash_would_be_noticed_and_the_default_is_not_weak(monkeypatch: p
         collide()
 
 
-def test_shared_prefixes_in_any_order_with_half_of_them_cancelled() -> None:
+def test_c110_shared_prefixes_in_any_order_with_half_of_them_cancelled() -> None:
     generator = random.Random(5)
     base = [generator.randrange(3, 900) for _ in range(120)]
     prompts = {f"r{i}": [*base[: generator.randrange(100)], *prompt_of(generator.randrange(1, 30), i)] for i in range(50)}
@@ -197,7 +197,7 @@ def test_shared_prefixes_in_any_order_with_half_of_them_cancelled() -> None:
     assert outputs[True] == outputs[False]
 
 
-def test_what_is_counted_is_what_admission_found() -> None:
+def test_c112_what_is_counted_is_what_admission_found() -> None:
     engine, _, _ = engine_of(num_blocks=8, max_model_len=128)
     assert cached(ask(engine, "a", prompt_of(40), 2)) == 0
     engine.add(make_request("old", prompt_of(30, 300), 90))
