@@ -103,7 +103,11 @@ class _Builder:
         return self.rule(literal(_string(value, "value", path)))
 
     def json(self, value: dict[str, Any], path: str) -> str:
-        schema = enforceable(value.get("json_schema", True))
+        try:
+            schema = enforceable(value.get("json_schema", True))
+        except ValidationError as error:
+            error.message = f"{error.message} (in structural_tag.{path})"
+            raise
         return self.other({"json_schema": with_options(schema, json_options())})
 
     def regex(self, value: dict[str, Any], path: str) -> str:
