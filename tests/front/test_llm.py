@@ -68,6 +68,43 @@ def test_one_prompt_gives_a_list_of_one(llm: LLM, alone: Any) -> None:
     assert len(llm.generate(alone, SamplingParams(max_tokens=1))) == 1
 
 
+@pytest.mark.parametrize(
+    ("kwargs", "kept"),
+    [
+        ({"truncate_prompt_tokens": 5}, range(15, 20)),
+        ({"truncate_prompt_tokens": 5, "truncation_side": "right"}, range(5)),
+        ({"truncate_prompt_tokens": -1}, range(20)),
+        ({}, range(20)),
+        (None, range(20)),
+    ],
+)
+def test_c106_prompts_are_cut_where_asked(llm: LLM, kwargs: Any, kept: range) -> None:
+    ids = list(range(1000, 1020))
+    (output,) = llm.generate([ids], SamplingParams(max_tokens=1), tokenization_kwargs=kwargs)
+    assert output.prompt_token_ids == [ids[i] for i in kept]
+    chat = [{"role": "user", "content": "word " * 100}]
+    (answer,) = llm.chat(chat, SamplingParams(max_tokens=1), tokenization_kwargs=kwargs)
+    (whole,) = llm.chat(chat, SamplingParams(max_tokens=1))
+    assert whole.prompt_token_ids is not None
+    if kwargs and kwargs["truncate_prompt_tokens"] == 5:
+        cut = whole.prompt_token_ids[:5] if "truncation_side" in kwargs else whole.prompt_token_ids[-5:]
+        assert answer.prompt_token_ids == cut
+    else:
+        assert answer.prompt_token_ids == whole.prompt_token_ids
+
+
+@pytest.mark.parametrize("kwargs", [{"truncate_prompt_tokens": 0}, {"truncate_prompt_tokens": 9000}, {"padding": True}])
+def test_c106_lengths_that_are_none(llm: LLM, kwargs: Any) -> None:
+    with pytest.raises(ValidationError, match=f"{next(iter(kwargs))}|tokenization_kwargs has"):
+        llm.generate(["a"], SamplingParams(max_tokens=1), tokenization_kwargs=kwargs)
+
+
+def test_c106_a_prompt_of_any_length(llm: LLM) -> None:
+    cut = {"truncate_prompt_tokens": -1}
+    (output,) = llm.generate(["word " * 20_000], SamplingParams(max_tokens=92), tokenization_kwargs=cut)
+    assert len(output.prompt_token_ids or ()) == 8100
+
+
 def test_no_prompts(llm: LLM) -> None:
     assert llm.generate([]) == []
     assert llm.chat([]) == []
