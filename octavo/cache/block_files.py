@@ -71,7 +71,7 @@ class BlockFiles:
         self._ended: deque[tuple[HostBlock, bool]] = deque()  # filled by the executors' threads
         self._has_warned = False
         try:
-            directory.mkdir(parents=True, exist_ok=True)
+            directory.mkdir(mode=0o700, parents=True, exist_ok=True)
             self._lock = _lock(directory / _LOCK)
             self._find_files()
         except BlockingIOError:
@@ -183,7 +183,7 @@ class BlockFiles:
         path = self._directory / name
         unfinished = path.with_suffix(".tmp")
         try:
-            path.parent.mkdir(parents=True, exist_ok=True)
+            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             with unfinished.open("wb") as file:
                 file.write(self._header(block.digest, content))
                 file.write(content)

@@ -109,6 +109,14 @@ class _ServerCollector(Collector):
 
     def _block_counters(self) -> Iterator[Metric]:
         engine = self._metrics.engine
+        by_source = CounterMetricFamily(
+            self._prefix + "prompt_tokens_cached_by_source",
+            "Prompt tokens found in the prefix cache (device), or in host memory and files (host).",
+            labels=(*_LABELS, "source"),
+        )
+        by_source.add_metric((*self._values, "device"), engine.prefix_cache_hits)
+        by_source.add_metric((*self._values, "host"), engine.external_cache_hits)
+        yield by_source
         by_mode = CounterMetricFamily(
             self._prefix + "num_preemptions_by_mode",
             "Preemptions by what becomes of the cache: kept to be moved back (swap), or computed again (recompute).",

@@ -232,6 +232,14 @@ def test_a_write_that_fails_is_told_once_and_forgotten(tmp_path: Path, caplog: p
     store.close()
 
 
+def test_only_the_owner_can_read(tmp_path: Path) -> None:
+    store = Store(tmp_path / "cache")
+    store.save(1)
+    for folder in (tmp_path / "cache", tmp_path / "cache" / OURS.hex()):
+        assert folder.stat().st_mode & 0o077 == 0
+    store.close()
+
+
 def test_a_directory_has_one_user_at_a_time(tmp_path: Path) -> None:
     store = Store(tmp_path)
     with pytest.raises(ConfigError, match=f"--kv-offload-dir {tmp_path} is used by another process; give each its own"):

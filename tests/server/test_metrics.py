@@ -29,6 +29,7 @@ NAMES = {
         "prefix_cache_hits",
         "num_preemptions",
         "num_preemptions_by_mode",
+        "prompt_tokens_cached_by_source",
         "kv_blocks_evicted",
         "kv_blocks_copied",
         "kv_blocks_swapped_out",
