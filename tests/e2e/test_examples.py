@@ -19,6 +19,8 @@ EXPECTED = {
     "streaming.py": ("Paris", "tokens in"),
     "fan_out.py": ("France: The capital of France is Paris", "Japan: ", "Spain: "),
     "back_off.py": ("Paris",),
+    "json_extraction.py": ("The capital is Paris; the continent is Europe.",),
+    "tool_loop.py": ("temperature({'city': 'Paris'}) -> It is 21 degrees Celsius in Paris.",),
     "client.mjs": ("Paris",),
 }
 
