@@ -80,7 +80,7 @@ def test_until_the_model_is_ready_everything_says_so(tmp_path: Path, smollm2: Pa
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_lets_streams_end(tmp_path: Path, smollm2: Path, number: int) -> None:
+def test_a_signal_lets_streams_end(tmp_path: Path, smollm2: Path, number: int) -> None:  # C167
     with launched(tmp_path, smollm2, Script(step_seconds=0.02)) as server:
         server.wait_for_log("  ready ")
         streams = [server.stream(TEXT, body(40)) for _ in range(3)]
@@ -100,7 +100,9 @@ def test_a_signal_lets_streams_end(tmp_path: Path, smollm2: Path, number: int) -
 
 
 @pytest.mark.parametrize("stream", [True, False])
-def test_when_the_grace_time_is_over_the_rest_ends_with_an_error(tmp_path: Path, smollm2: Path, stream: bool) -> None:
+def test_when_the_grace_time_is_over_the_rest_ends_with_an_error(
+    tmp_path: Path, smollm2: Path, stream: bool
+) -> None:  # C167
     with launched(tmp_path, smollm2, Script(step_seconds=0.02), shutdown_timeout=0.3) as server:
         server.wait_for_log("  ready ")
         running = server.stream(TEXT, body(480))
@@ -116,7 +118,7 @@ def test_when_the_grace_time_is_over_the_rest_ends_with_an_error(tmp_path: Path,
         assert server.end() == (0, [])
 
 
-def test_a_second_signal_ends_at_once(tmp_path: Path, smollm2: Path) -> None:
+def test_a_second_signal_ends_at_once(tmp_path: Path, smollm2: Path) -> None:  # C167
     with launched(tmp_path, smollm2, Script(step_seconds=0.05), shutdown_timeout=60) as server:
         server.wait_for_log("  ready ")
         running = server.stream(TEXT, body(480))

@@ -109,6 +109,18 @@ def test_c104_one_that_outgrows_the_context_ends_alone(server: RunningServer) ->
     assert (answer["usage"]["total_tokens"], answer["choices"][0]["finish_reason"]) == (512, "length")
 
 
+def test_c131_a_character_that_lies_across_the_1000th_byte(server: RunningServer) -> None:
+    for path, body in (
+        (TEXT, {"prompt": "a" * 998 + "東京" * 20}),
+        (CHAT, {"messages": [{"role": "user", "content": "é" * 900}]}),
+    ):
+        answers = [
+            server.post(path, {**body, "max_tokens": 1, "truncate_prompt_tokens": -1, "stream": stream})
+            for stream in (False, True)
+        ]
+        assert [answer.status_code for answer in answers] == [200, 200]
+
+
 def test_c103_nothing_is_cut_unasked(server: RunningServer) -> None:
     messages = [{"role": "user", "content": "The code is 7319. " + "word " * 600}, *HI]
     message = refused(server, CHAT, {"messages": messages})["message"]
