@@ -22,7 +22,7 @@ TEST_ENVIRONMENT := PATH="$(CURDIR)/$(VENV)/bin:$$PATH"
 
 # Builds the program of native/tests in build/$(1) with the options $(2).
 build_native_tests = cmake -S native -B build/$(1) -DCMAKE_BUILD_TYPE=Release -DOCTAVO_TESTS=ON $(2) >/dev/null \
-  && cmake --build build/$(1) --parallel --target native_tests >/dev/null
+  && cmake --build build/$(1) --parallel $$(nproc 2>/dev/null || echo 2) --target native_tests >/dev/null
 
 .PHONY: serve test oracle nightly lint sanitize aarch64 clean
 .DELETE_ON_ERROR:
@@ -41,12 +41,14 @@ oracle: $(ORACLE_VENV)/.oracle
 
 sanitize: $(VENV)/.test
 	command -v cmake >/dev/null || $(VENV)/bin/python -m pip install --quiet cmake
-	export $(TEST_ENVIRONMENT); $(call build_native_tests,address,-DOCTAVO_SANITIZE=address$(COMMA)undefined) && build/address/native_tests
-	export $(TEST_ENVIRONMENT); $(call build_native_tests,thread,-DOCTAVO_SANITIZE=thread) && build/thread/native_tests
+	export $(TEST_ENVIRONMENT); $(call build_native_tests,address,-DOCTAVO_SANITIZE=address$(COMMA)undefined \
+	  "-DOCTAVO_ISAS=generic;avx512_bf16") && build/address/native_tests 4
+	export $(TEST_ENVIRONMENT); $(call build_native_tests,thread,-DOCTAVO_SANITIZE=thread -DOCTAVO_ISAS=generic) \
+	  && build/thread/native_tests 2
 
 aarch64:
 	$(call build_native_tests,aarch64,-DCMAKE_SYSTEM_NAME=Linux -DCMAKE_SYSTEM_PROCESSOR=aarch64 -DCMAKE_CXX_COMPILER=aarch64-linux-gnu-g++)
-	qemu-aarch64 -L /usr/aarch64-linux-gnu build/aarch64/native_tests
+	qemu-aarch64 -L /usr/aarch64-linux-gnu build/aarch64/native_tests 2
 
 lint: $(VENV)/.test
 	$(VENV)/bin/ruff check .

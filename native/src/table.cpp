@@ -24,8 +24,10 @@ DECLARE(avx512)
 #if defined(OCTAVO_HAS_avx2)
 DECLARE(avx2)
 #endif
-DECLARE(generic)
+#if defined(OCTAVO_HAS_amx_emulated)
 DECLARE(amx_emulated)
+#endif
+DECLARE(generic)
 
 namespace {
 
@@ -49,8 +51,10 @@ Entry find(const char* name) {
 #if defined(OCTAVO_HAS_avx2)
   if (std::strcmp(name, "avx2") == 0) return {&avx2::kernels, cpu.avx2};
 #endif
-  static_cast<void>(cpu);
+#if defined(OCTAVO_HAS_amx_emulated)
   if (std::strcmp(name, "amx_emulated") == 0) return {&amx_emulated::kernels, true};
+#endif
+  static_cast<void>(cpu);
   if (std::strcmp(name, "generic") == 0) return {&generic::kernels, true};
   return {nullptr, false};
 }

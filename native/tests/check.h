@@ -4,7 +4,10 @@
 #include <cstdint>
 #include <cstdio>
 #include <cstring>
+#include <functional>
 #include <vector>
+
+#include "octavo.h"
 
 namespace checks {
 
@@ -53,6 +56,34 @@ class Random {
   uint64_t state_;
 };
 
+constexpr int kThreads[] = {1, 2, 3};
+
+struct Handles {
+  octavo_context* context;
+  const char* isa;
+
+  Handles(const char* isa, int threads) : context(octavo_open(isa, threads)), isa(isa) {}
+  ~Handles() { octavo_close(context); }
+};
+
+inline bool ok(int status, const char* what, const char* isa) {
+  if (status != OCTAVO_OK) std::fprintf(stderr, "%s\n", octavo_last_error());
+  return check(status == OCTAVO_OK, what, isa);
+}
+
+// `body` gives its results as floats; they have to be the same whatever the number of threads.
+inline void same_bits(const char* what, const char* isa, const std::function<std::vector<float>(const Handles&)>& body) {
+  std::vector<float> first;
+  for (const int threads : kThreads) {
+    const Handles handles(isa, threads);
+    const std::vector<float> result = body(handles);
+    if (threads == 1) first = result;
+    check(result.size() == first.size() && std::memcmp(result.data(), first.data(), first.size() * sizeof(float)) == 0, what,
+          isa, threads);
+  }
+}
+
 void pool();
+void sampling(const char* isa, uint64_t seeds);
 
 }  // namespace checks

@@ -1,7 +1,7 @@
 // Every function of octavo.h over random shapes, for each instruction set: the same bits with one thread and with several.
 // Buffers are exactly as large as the header says, so that the sanitizers see any access beyond them.
 #include <algorithm>
-#include <functional>
+#include <cstdlib>
 #include <memory>
 
 #include "check.h"
@@ -9,38 +9,14 @@
 #include "octavo.h"
 
 using checks::check;
+using checks::Handles;
+using checks::ok;
 using checks::Random;
+using checks::same_bits;
 
 namespace {
 
 const char* const kIsas[] = {"amx", "avx512_bf16", "avx512", "avx2", "generic", "amx_emulated"};
-constexpr int kThreads[] = {1, 2, 3};
-
-struct Handles {
-  octavo_context* context;
-  const char* isa;
-
-  Handles(const char* isa, int threads) : context(octavo_open(isa, threads)), isa(isa) {}
-  ~Handles() { octavo_close(context); }
-};
-
-bool ok(int status, const char* what, const char* isa) {
-  if (status != OCTAVO_OK) std::fprintf(stderr, "%s\n", octavo_last_error());
-  return check(status == OCTAVO_OK, what, isa);
-}
-
-// `body` gives its results as floats; they have to be the same whatever the number of threads.
-void same_bits(const char* what, const char* isa, const std::function<std::vector<float>(const Handles&)>& body) {
-  std::vector<float> first;
-  for (const int threads : kThreads) {
-    const Handles handles(isa, threads);
-    const std::vector<float> result = body(handles);
-    if (threads == 1) first = result;
-    check(result.size() == first.size() && std::memcmp(result.data(), first.data(), first.size() * sizeof(float)) == 0, what,
-          isa, threads);
-  }
-}
-
 // A weight of random numbers, packed in two parts, the later one first.
 struct Packed {
   octavo_weight* weight;
@@ -224,11 +200,13 @@ void recorded(const char* isa) {
 
 }  // namespace
 
-int main() {
+// The argument: how many random shapes of each kind.
+int main(int count, char** arguments) {
+  const uint64_t seeds = count > 1 ? std::strtoul(arguments[1], nullptr, 10) : 6;
   checks::pool();
   for (const char* isa : kIsas) {
     if (!octavo_isa_supported(isa)) continue;
-    for (uint64_t seed = 0; seed < 6; ++seed) {
+    for (uint64_t seed = 0; seed < seeds; ++seed) {
       for (int32_t format = 0; format <= OCTAVO_INT4_A8; ++format) {
         products(isa, format, seed);
         experts(isa, format, seed);
@@ -236,6 +214,7 @@ int main() {
       for (int32_t dtype = 0; dtype < 5; ++dtype) attention(isa, dtype, seed);
       rows_alone(isa, seed);
     }
+    checks::sampling(isa, seeds);
     dequantized(isa);
     recorded(isa);
   }
