@@ -180,7 +180,7 @@ class Scheduler:
     def _make_room(self, sequence: Sequence, has_room: Callable[[], bool]) -> bool:
         """Preempt the last one until there is room, but none whose turn is before the sequence's. Whether there is."""
         while not has_room():
-            if self._swap is not None and self._swap.release_held(but_for=sequence):
+            if self._swap is not None and self._swap.release_held():
                 continue
             if not self.running or self.running.last.turn <= sequence.turn:
                 return False

@@ -85,10 +85,10 @@ class SwapManager:
         if sequence is self._target:
             self.release_held()
 
-    def release_held(self, but_for: Sequence | None = None) -> bool:
-        """Others need the blocks that are held. False if there are none, if the planned step fills them, or if they are held
-        for this sequence itself."""
-        if not self._held or self._arriving or (but_for is not None and but_for is self._target):
+    def release_held(self) -> bool:
+        """Blocks are short: those that are held are only cached from now on. False if there are none, or if the planned step
+        fills them."""
+        if not self._held or self._arriving:
             return False
         self._pool.release(self._held)
         self._target, self._held, self._num_fetched = None, [], 0

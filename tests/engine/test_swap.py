@@ -43,6 +43,7 @@ class Swapping:
         directory: Path | None = None,
         num_files: int = 100,
         blocks_per_step: int = 2,
+        scheduling_policy: str = "fcfs",
         **limits: object,
     ) -> None:
         self.plans: list[StepPlan] = []
@@ -52,7 +53,7 @@ class Swapping:
         self.disk = Disk()
         self.disk_works_by_itself = True
         self._directory, self._num_files, self._blocks_per_step = directory, num_files, blocks_per_step
-        self.engine: Engine = scripted_engine(self.runner, swap=self._manager)
+        self.engine: Engine = scripted_engine(self.runner, swap=self._manager, scheduling_policy=scheduling_policy)
         OPENED.append(self.engine)
 
     def _manager(self, pool: BlockPool) -> SwapManager:
@@ -199,6 +200,52 @@ def test_blocks_that_are_held_for_one_go_to_an_older_one_that_needs_them() -> No
     assert swapping.engine.stats().num_preemptions == 1
     swapping.engine._pool.release(taken)
     assert ids(swapping.run(), "young")[-5:] == expected("young", 24, 6)[-5:]
+
+
+def test_blocks_that_are_on_their_way_are_nobody_elses() -> None:
+    """Five that come behind need a block each in the step that moves back those of one before them."""
+    swapping = Swapping(num_blocks=21, blocks_per_step=6, scheduling_policy="priority", max_num_batched_tokens=100)
+    swapping.ask("first", 1, 3, label=900, priority=0)
+    swapping.ask("second", 24, 6, priority=1)
+    for i in range(5):
+        swapping.ask(f"r{i}", 7, 6, label=100 * i + 300, priority=2)
+    deltas = swapping.step()
+    scheduler = swapping.engine._scheduler
+    (second,) = [sequence for sequence in scheduler.running if sequence.request.request_id == "second"]
+    scheduler.preempt(second)
+    swapping.engine._pool.release(swapping.engine._pool.allocate(10))
+    swapping.plans.clear()
+    deltas += swapping.run()
+    assert [len(plan.meanwhile.ins) for plan in swapping.plans[:3]] == [0, 6, 0]
+    assert [len(plan.scheduled) for plan in swapping.plans[:2]] == [6, 5], "one of the five has to wait"
+    assert ids(deltas, "second") == expected("second", 24, 6)
+    for i in range(5):
+        assert ids(deltas, f"r{i}") == expected(f"r{i}", 7, 6, label=100 * i + 300)
+
+
+def test_what_is_kept_moves_whatever_moving_costs_meanwhile() -> None:
+    swapping = Swapping(num_blocks=20, blocks_per_step=4)
+    swapping.ask("old", 4, 30, label=300)
+    swapping.ask("young", 24, 6)
+    swapping.step()
+    scheduler, pool = swapping.engine._scheduler, swapping.engine._pool
+    scheduler.preempt(scheduler.running.last)
+    swapping.policy._mode = "recompute"
+    pool.release(pool.allocate(pool.num_free))
+    swapping.run()
+    assert swapping.engine.stats().num_swapped_in_blocks == 6
+
+
+@pytest.mark.parametrize(("mode", "found"), [("swap", 28), ("recompute", 0)])
+def test_host_memory_is_a_second_level_of_the_prefix_cache(mode: str, found: int) -> None:
+    swapping = Swapping(policy=PreemptionPolicy(mode, SIZE, 0.0))
+    swapping.ask("a", 30, 2)
+    swapping.run()
+    swapping.ask("b", 40, 8, label=300)
+    swapping.run()
+    swapping.ask("a", 30, 2)
+    assert swapping.run()[0].num_cached_tokens == found
+    assert swapping.engine.stats().external_cache_hits == found
 
 
 @pytest.mark.parametrize("steps", range(1, 6))
