@@ -147,8 +147,14 @@ void attention(const char* isa, int32_t dtype, uint64_t seed) {
     const int32_t original = tables[0];
     tables[0] = static_cast<int32_t>(blocks);
     attend();
-    tables[0] = original;
     check(std::memcmp(before.data(), out.data(), out.size() * sizeof(float)) == 0, "a copied block", isa);
+    std::vector<char> host(static_cast<size_t>(2 * octavo_cache_block_bytes(cache)));
+    const int32_t out_pair[] = {static_cast<int32_t>(blocks), 1}, in_pair[] = {1, original};
+    ok(octavo_cache_swap_out(cache, out_pair, 1, host.data(), 2), "swap out", isa);
+    ok(octavo_cache_swap_in(cache, in_pair, 1, host.data(), 2), "swap in", isa);
+    tables[0] = original;
+    attend();
+    check(std::memcmp(before.data(), out.data(), out.size() * sizeof(float)) == 0, "a swapped block", isa);
     octavo_cache_free(cache);
     out.insert(out.end(), rows.begin(), rows.end());
     return out;
