@@ -2,7 +2,7 @@
 
 One sequence on SmolLM2-135M in bfloat16, and 1,000 on a tiny model, greedy and with top_p. Prints, in microseconds of the
 calling thread (so that other programs disturb little), median and least of a step's time outside of the native library
-and inside of it, and of encoding its output for another process.
+and inside of it, and of encoding its output for another process; last the first as a share of the step's wall time.
 """
 
 from __future__ import annotations
@@ -84,13 +84,15 @@ def measure(name: str, build: Callable[[CpuOps], Model], rows: int, params: dict
     forward: Any = runner._forward
     clocks = [Clock(forward._program), Clock(ops._library)]
     forward._program, ops._library = clocks
-    host, library, encoding = [], [], []
+    host, library, encoding, whole = [], [], [], []
     for _ in range(STEPS):
         for clock in clocks:
             clock.seconds = 0.0
+        began = time.perf_counter()
         start = time.thread_time()
         output = engine.step()
         seconds = time.thread_time() - start
+        whole.append(time.perf_counter() - began)
         library.append(sum(clock.seconds for clock in clocks))
         host.append(seconds - library[-1])
         start = time.thread_time()
@@ -100,7 +102,8 @@ def measure(name: str, build: Callable[[CpuOps], Model], rows: int, params: dict
         f"{what} {1e6 * statistics.median(v):7.0f} ({1e6 * min(v):6.0f})"
         for what, v in (("host", host), ("library", library), ("encoding", encoding))
     ]
-    print(f"{name:34}{'   '.join(shown)}", flush=True)
+    share = statistics.median(host) / statistics.median(whole)
+    print(f"{name:34}{'   '.join(shown)}   {share:.1%} of the step's wall time", flush=True)
     ops._library = clocks[1]._functions
     engine.close()
 

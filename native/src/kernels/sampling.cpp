@@ -306,21 +306,33 @@ INLINE int64_t bucket_of(float weight) {
   return kOneBucket - static_cast<int64_t>(bits >> 16);
 }
 
-// Sums of the kept weights by bucket, cumulated from the largest weights on. How many buckets there are.
-int64_t fill_buckets(int64_t count, Scratch& scratch) {
+// Where the sums of the buckets, cumulated from the largest weights on, reach what is wanted.
+struct Reach {
+  int64_t bucket;  // the last one if they never do
+  double before;   // the sum of those before it
+  bool is_reached;
+};
+
+// Sums the kept weights by bucket.
+Reach reach(double wanted, int64_t count, Scratch& scratch) {
   int64_t buckets = 0;
   for (int64_t i = 0; i < count; ++i) buckets = larger(buckets, bucket_of(scratch.kept[i]) + 1);
   clear(scratch.mass, buckets);
   for (int64_t i = 0; i < count; ++i) scratch.mass[bucket_of(scratch.kept[i])] += scratch.kept[i];
-  for (int64_t i = 1; i < buckets; ++i) scratch.mass[i] += scratch.mass[i - 1];
-  return buckets;
+  Reach result{0, 0.0, false};
+  double sum = 0.0;
+  for (int64_t bucket = 0; bucket < buckets && !result.is_reached; ++bucket) {
+    const double through = sum + scratch.mass[bucket];
+    result = {bucket, sum, through >= wanted};
+    sum = through;
+  }
+  return result;
 }
 
-// Of the kept tokens, the fewest first ones whose weights reach `wanted`; the buckets are filled. How many they are.
-int64_t cut_nucleus(const Row& row, double wanted, int64_t count, int64_t buckets, Scratch& scratch) {
-  int64_t last = 0;
-  while (last < buckets - 1 && scratch.mass[last] < wanted) ++last;
-  const double missing = wanted - (last > 0 ? scratch.mass[last - 1] : 0.0);
+// Of the kept tokens, the fewest first ones whose weights reach `wanted`. How many they are.
+int64_t cut_nucleus(const Row& row, double wanted, int64_t count, const Reach& reached, Scratch& scratch) {
+  const int64_t last = reached.bucket;
+  const double missing = wanted - reached.before;
   int64_t inside = 0;
   for (int64_t i = 0; i < count; ++i)
     if (bucket_of(scratch.kept[i]) == last) scratch.order[inside++] = static_cast<int32_t>(i);
@@ -346,7 +358,9 @@ int64_t cut_nucleus(const Row& row, double wanted, int64_t count, int64_t bucket
 // top_p of the whole vocabulary.
 int64_t nucleus_of_all(const octavo_sampling_row& state, const Row& row, float inverse, Scratch& scratch) {
   const double total = weigh_all(row, inverse, scratch);
-  int64_t count = 0, buckets = 0;
+  const double wanted = state.top_p * total;
+  int64_t count = 0;
+  Reach reached{};
   for (const int64_t size : {kUsualNucleus, row.size}) {
     const double share = (1.0 - state.top_p) * total / static_cast<double>(size) * (1.0 - 1e-3);
     const auto threshold = static_cast<float>(smaller(share, 1.0));
@@ -359,10 +373,10 @@ int64_t nucleus_of_all(const octavo_sampling_row& state, const Row& row, float i
         count += scratch.weights[id] >= threshold;
       }
     }
-    buckets = fill_buckets(count, scratch);
-    if (scratch.mass[buckets - 1] >= state.top_p * total) break;
+    reached = reach(wanted, count, scratch);
+    if (reached.is_reached) break;
   }
-  return cut_nucleus(row, state.top_p * total, count, buckets, scratch);
+  return cut_nucleus(row, wanted, count, reached, scratch);
 }
 
 // What min_p, top_k and top_p leave: ids, rising, and weights. How many they are.
@@ -387,9 +401,8 @@ int64_t keep(const octavo_sampling_row& state, const Row& row, float inverse, Sc
     }
   }
   if (state.top_p >= 1.0) return kept;
-  const double total = sum_in_order(scratch.kept, kept);
-  const int64_t buckets = fill_buckets(kept, scratch);
-  return cut_nucleus(row, state.top_p * total, kept, buckets, scratch);
+  const double wanted = state.top_p * sum_in_order(scratch.kept, kept);
+  return cut_nucleus(row, wanted, kept, reach(wanted, kept, scratch), scratch);
 }
 
 int64_t draw(const octavo_sampling_row& state, const Row& row, Scratch& scratch) {
