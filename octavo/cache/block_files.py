@@ -18,7 +18,7 @@ from collections.abc import Callable
 from concurrent.futures import Executor, Future
 from hashlib import sha256
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from octavo.cache.host_pool import HostBlock
 from octavo.errors import ConfigError
@@ -30,6 +30,34 @@ HEADER_BYTES = 4 * 32
 _LOCK = "octavo.lock"
 _FOLDER = re.compile(r"[0-9a-f]{64}")
 _FILE = re.compile(r"[0-9a-f]{64}\.(kv|tmp)")
+
+
+class LockedDirectory:
+    """A directory that no other process uses so."""
+
+    def __init__(self, path: Path) -> None:
+        """Made if it does not exist. ConfigError if it cannot be used, or another process uses it."""
+        self.path = path
+        try:
+            path.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self._lock = (path / _LOCK).open("w")
+        except OSError as error:
+            raise self.unusable(error) from None
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            self._lock.close()
+            if isinstance(error, BlockingIOError):
+                raise ConfigError(f"--kv-offload-dir {path} is used by another process; give each its own") from None
+            raise self.unusable(error) from None
+
+    def unusable(self, error: OSError) -> ConfigError:
+        """What to say when it cannot be read or written."""
+        return ConfigError(f"--kv-offload-dir {self.path} cannot be used: {error.strerror or error}")
+
+    def close(self) -> None:
+        """Let other processes have it."""
+        self._lock.close()
 
 
 class _File:
@@ -51,7 +79,7 @@ class BlockFiles:
 
     def __init__(
         self,
-        directory: Path,
+        directory: LockedDirectory,
         limit: int,
         identity: bytes,
         slot: Callable[[int], memoryview],
@@ -60,10 +88,11 @@ class BlockFiles:
         writer: Executor,
     ) -> None:
         """`identity` is 32 bytes; `slot` gives the memory of a slot of host memory. ConfigError if the directory cannot be
-        used, or another process uses it."""
+        read."""
         self.num_bytes = 0
         self.gone: list[bytes] = []  # digests of blocks whose files were given up; whoever reads them empties the list
-        self._directory, self._limit, self._identity, self._slot = directory, limit, identity, slot
+        self._lock, self._directory = directory, directory.path
+        self._limit, self._identity, self._slot = limit, identity, slot
         self._reader, self._writer = reader, writer
         self._files: OrderedDict[str, _File] = OrderedDict()  # by path below the directory, the next to go first
         self._loads: dict[HostBlock, Future[Any]] = {}
@@ -71,13 +100,9 @@ class BlockFiles:
         self._ended: deque[tuple[HostBlock, bool]] = deque()  # filled by the executors' threads
         self._has_warned = False
         try:
-            directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-            self._lock = _lock(directory / _LOCK)
             self._find_files()
-        except BlockingIOError:
-            raise ConfigError(f"--kv-offload-dir {directory} is used by another process; give each its own") from None
         except OSError as error:
-            raise ConfigError(f"--kv-offload-dir {directory} cannot be used: {error.strerror or error}") from None
+            raise directory.unusable(error) from None
 
     def __contains__(self, digest: bytes) -> bool:
         """Whether there is a whole file of the block."""
@@ -226,14 +251,3 @@ class BlockFiles:
         if not self._has_warned:
             self._has_warned = True
             logger.warning(message, *arguments)
-
-
-def _lock(path: Path) -> IO[str]:
-    """An open file that no other process has open so. BlockingIOError if one has."""
-    file = path.open("w")
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BaseException:
-        file.close()
-        raise
-    return file

@@ -11,7 +11,7 @@ from octavo.engine.engine import Engine
 from octavo.engine.intake import all_eos_token_ids, open_tokenizer
 from octavo.engine.planning import plan_model
 from octavo.engine.request import EngineStatus
-from octavo.engine.swap_space import open_host_memory, swap_factory
+from octavo.engine.swap_space import open_directory, open_host_memory, swap_factory
 from octavo.grammar.matchers import Matchers
 from octavo.models.registry import build_model
 from octavo.runner.model_runner import ModelRunner
@@ -35,6 +35,7 @@ def build_engine(config: EngineConfig, report: Report) -> Engine:
     phases.begin("planning")
     planned = plan_model(config, path)
     model_config, dtype, ops, plan = planned.model, planned.dtype, planned.ops, planned.memory
+    directory = open_directory(config)
     phases.begin("loading weights")
     weights = Weights(
         planned.checkpoint,
@@ -73,7 +74,7 @@ def build_engine(config: EngineConfig, report: Report) -> Engine:
         long_prefill_token_threshold=config.long_prefill_token_threshold,
         max_itl_ms=config.max_itl_ms,
         matchers=matchers,
-        swap=swap_factory(planned, host, cache.layout) if host is not None else None,
+        swap=swap_factory(planned, host, cache.layout, directory) if host is not None else None,
     )
     phases.ready(limits.max_model_len, planned.table())
     return engine

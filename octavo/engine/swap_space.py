@@ -9,10 +9,11 @@ from hashlib import sha256
 from pathlib import Path
 
 import octavo
-from octavo.cache.block_files import BlockFiles
+from octavo.cache.block_files import BlockFiles, LockedDirectory
 from octavo.cache.block_pool import BlockPool
 from octavo.cache.host_pool import HostPool
 from octavo.cache.plan import GIB, MemoryPlan
+from octavo.config import EngineConfig
 from octavo.engine.planning import PlannedModel
 from octavo.engine.preemption import PreemptionPolicy
 from octavo.engine.swap import SwapManager
@@ -29,14 +30,20 @@ def open_host_memory(plan: MemoryPlan, cache: KVCache) -> HostMemory | None:
     return HostMemory(cache, num_slots) if num_slots else None
 
 
-def swap_factory(planned: PlannedModel, host: HostMemory, layout: str) -> Callable[[BlockPool], SwapManager]:
-    """What makes the swap manager of an engine's pool. `layout` is the cache's. ConfigError if --kv-offload-dir cannot be
-    used."""
+def open_directory(config: EngineConfig) -> LockedDirectory | None:
+    """Where the files are to be, if there are to be any. ConfigError if that cannot be used."""
+    return LockedDirectory(Path(config.kv_offload_dir).expanduser()) if config.kv_offload_dir is not None else None
+
+
+def swap_factory(
+    planned: PlannedModel, host: HostMemory, layout: str, directory: LockedDirectory | None
+) -> Callable[[BlockPool], SwapManager]:
+    """What makes the swap manager of an engine's pool. `layout` is the cache's."""
     config, plan = planned.config, planned.memory
     files = None
-    if config.kv_offload_dir is not None:
+    if directory is not None:
         files = BlockFiles(
-            Path(config.kv_offload_dir).expanduser(),
+            directory,
             int(config.kv_offload_space * GIB),
             _identity(planned, layout),
             host.slot,

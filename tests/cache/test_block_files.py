@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from octavo.cache.block_files import HEADER_BYTES, BlockFiles
+from octavo.cache.block_files import HEADER_BYTES, BlockFiles, LockedDirectory
 from octavo.cache.host_pool import HostBlock
 from octavo.errors import ConfigError
 from tests.cache.executors import Disk
@@ -28,7 +28,7 @@ class Store:
     def __init__(self, directory: Path, limit: int = 100 * FILE, identity: bytes = OURS) -> None:
         self.disk = Disk()
         self.memory = bytearray(20 * BLOCK)
-        self.files = BlockFiles(directory, limit, identity, self.slot, reader=self.disk, writer=self.disk)
+        self.files = BlockFiles(LockedDirectory(directory), limit, identity, self.slot, reader=self.disk, writer=self.disk)
 
     def slot(self, number: int) -> memoryview:
         return memoryview(self.memory)[number * BLOCK : (number + 1) * BLOCK]

@@ -20,7 +20,7 @@ import numpy as np
 import pytest
 
 from octavo import LLM
-from octavo.cache.block_files import BlockFiles
+from octavo.cache.block_files import BlockFiles, LockedDirectory
 from octavo.cache.block_pool import BlockPool
 from octavo.cache.host_pool import HostPool
 from octavo.engine.engine import Engine
@@ -87,7 +87,7 @@ class Setting:
             files = None
             if has_files:
                 reader, writer = ThreadPoolExecutor(1), ThreadPoolExecutor(1)
-                files = BlockFiles(self.folder, 1 << 30, b"i" * 32, host.slot, reader=reader, writer=writer)
+                files = BlockFiles(LockedDirectory(self.folder), 1 << 30, b"i" * 32, host.slot, reader=reader, writer=writer)
             return SwapManager(pool, HostPool(NUM_SLOTS), PreemptionPolicy(mode, 16, 0.0), blocks_per_step=2, files=files)
 
         return Engine(

@@ -23,7 +23,7 @@ from hypothesis.stateful import (
 )
 
 from octavo.cache import prefix_index
-from octavo.cache.block_files import HEADER_BYTES, BlockFiles
+from octavo.cache.block_files import HEADER_BYTES, BlockFiles, LockedDirectory
 from octavo.cache.block_pool import BlockPool
 from octavo.cache.host_pool import HostPool
 from octavo.engine.plan import StepPlan
@@ -140,7 +140,7 @@ class EngineMachine(RuleBasedStateMachine):
         if self.directory is not None:
             block_bytes = HEADER_BYTES + self.runner.slot(0).nbytes
             self.files = BlockFiles(
-                Path(self.directory.name),
+                LockedDirectory(Path(self.directory.name)),
                 self.num_files * block_bytes,
                 b"i" * 32,
                 self.runner.slot,

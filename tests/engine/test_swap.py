@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from octavo.cache.block_files import HEADER_BYTES, BlockFiles
+from octavo.cache.block_files import HEADER_BYTES, BlockFiles, LockedDirectory
 from octavo.cache.block_pool import BlockPool
 from octavo.cache.host_pool import HostPool
 from octavo.engine.engine import Engine
@@ -60,7 +60,9 @@ class Swapping:
         files = None
         if self._directory is not None:
             limit = self._num_files * (HEADER_BYTES + self.runner.slot(0).nbytes)
-            files = BlockFiles(self._directory, limit, b"i" * 32, self.runner.slot, reader=self.disk, writer=self.disk)
+            files = BlockFiles(
+                LockedDirectory(self._directory), limit, b"i" * 32, self.runner.slot, reader=self.disk, writer=self.disk
+            )
         host = HostPool(self.runner.script.num_slots)
         self.manager = SwapManager(pool, host, self.policy, blocks_per_step=self._blocks_per_step, files=files)
         return self.manager
