@@ -35,6 +35,9 @@ from octavo.weights.loader import open_checkpoint
 
 logger = logging.getLogger(__name__)
 
+MAX_DIGITS = 32
+"""In a row, in JSON: more than any number of 64 bits has."""
+
 _SAMPLING_DEFAULTS = ("temperature", "top_p", "top_k", "min_p", "repetition_penalty")
 
 
@@ -187,10 +190,11 @@ class Intake:
             return None
         tokenizer = checks.can_be_structured(self.tokenizer, self.eos_token_ids)
         text = self.grammars.compile(params.structured_outputs)
+        digits = MAX_DIGITS if params.structured_outputs.given[0] in ("json", "json_object") else None
         if not opening:
-            return Grammar(text, after)
+            return Grammar(text, after, None, digits)
         ids = tokenizer.encode(opening, add_special_tokens=False)
-        return Grammar(text, after, ids[0]) if len(ids) == 1 else Grammar(text)
+        return Grammar(text, after, ids[0], digits) if len(ids) == 1 else Grammar(text, max_digits=digits)
 
     def _thinking(self, budget: int | None, marks: tuple[str, str] | None) -> Thinking | None:
         if budget is None or (marks is not None and not marks[1]):

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from octavo.text.tokenizer import Tokenizer
 
 STACK = 16 << 20  # more than the process had that found the grammar good
+_DIGITS = b"0123456789"
+_DIGIT_SET = frozenset(bytes([digit]) for digit in _DIGITS)
 MAX_KEPT = 32  # grammars that are remembered for later requests
 
 
@@ -28,15 +30,17 @@ class Matcher:
     """One sequence's place in its grammar. `mask` says which tokens may come next, one bit each from the lowest bit of the
     first byte on; None while the text is still free. After an `error` the sequence cannot go on."""
 
-    def __init__(self, matcher: llguidance.LLMatcher, grammar: Grammar, token_bytes: Callable[[int], bytes]) -> None:
+    def __init__(self, matcher: llguidance.LLMatcher, grammar: Grammar, vocabulary: _Vocabulary) -> None:
         self.mask: bytes | None = None
         self.error: str | None = None
         self._grammar = matcher
         self._opening = grammar.opening
         self._awaited = grammar.after.encode()
         self._after = self._awaited if grammar.opening is None else b""
-        self._token_bytes = token_bytes
+        self._vocabulary = vocabulary
         self._tail = b""  # of the free text
+        self._max_digits = grammar.max_digits
+        self._num_digits = 0  # at the end of the text
 
     def follow(self, token_ids: Iterable[int]) -> None:
         """Take these tokens, and compute the mask behind them."""
@@ -48,20 +52,29 @@ class Matcher:
                 self._look_for_the_start(token_id)
             elif not self._grammar.is_stopped() and not self._grammar.consume_token(token_id):
                 break
+            elif self._max_digits is not None:
+                self._count_digits(token_id)
         if self._after:
             self.mask = None
             return
         self.mask = self._grammar.compute_bitmask()
+        if self._max_digits is not None and self._num_digits >= self._max_digits:
+            self.mask = _without(self.mask, self._vocabulary.digits)
         if self._opening is not None:
             self.mask = _with_bit(self.mask, self._opening)
         if self._grammar.is_error():
             self.error = f"the grammar cannot be followed: {self._grammar.get_error().partition(chr(10))[0]:.200}"
 
     def _look_for_the_start(self, token_id: int) -> None:
-        text = self._tail + self._token_bytes(token_id)
+        text = self._tail + self._vocabulary.tokens[token_id]
         if self._after in text:
             self._after = b""
         self._tail = text[max(0, len(text) - len(self._after) + 1) :]
+
+    def _count_digits(self, token_id: int) -> None:
+        text = self._vocabulary.tokens[token_id]
+        num_digits = len(text) - len(text.rstrip(_DIGITS))
+        self._num_digits = num_digits + (self._num_digits if num_digits == len(text) else 0)
 
 
 class Matchers:
@@ -70,7 +83,7 @@ class Matchers:
     def __init__(self, open_tokenizer: Callable[[], Tokenizer], eos_token_ids: Callable[[Tokenizer], Sequence[int]]) -> None:
         self._open_tokenizer = open_tokenizer
         self._eos_token_ids = eos_token_ids
-        self._vocabulary: tuple[llguidance.LLTokenizer, Tokenizer] | None = None
+        self._vocabulary: _Vocabulary | None = None
         self._built: OrderedDict[str, Future[llguidance.LLMatcher]] = OrderedDict()
         self._builder: ThreadPoolExecutor | None = None
         self._follower: ThreadPoolExecutor | None = None
@@ -93,7 +106,7 @@ class Matchers:
         """For a sequence with this output so far; its first mask is computed in a thread (`wait`)."""
         base = self.prepare(grammar).result()
         assert self._vocabulary is not None
-        matcher = Matcher(base.deep_copy(), grammar, self._vocabulary[1].token_bytes)
+        matcher = Matcher(base.deep_copy(), grammar, self._vocabulary)
         self.follow([(matcher, output_token_ids)])
         return matcher
 
@@ -124,8 +137,8 @@ class Matchers:
 
         if self._vocabulary is None:
             tokenizer = self._open_tokenizer()
-            self._vocabulary = _vocabulary(tokenizer, self._eos_token_ids(tokenizer)), tokenizer
-        matcher = llguidance.LLMatcher(self._vocabulary[0], text, log_level=0, limits=limits())
+            self._vocabulary = _Vocabulary(tokenizer, self._eos_token_ids(tokenizer))
+        matcher = llguidance.LLMatcher(self._vocabulary.grammars, text, log_level=0, limits=limits())
         if matcher.is_error():
             raise OctavoError(f"the grammar does not compile: {matcher.get_error():.200}")
         return matcher
@@ -137,6 +150,12 @@ def _with_bit(mask: bytes, token_id: int) -> bytes:
     return bytes(changed)
 
 
+def _without(mask: bytes, bits: int) -> bytes:
+    """The mask less these bits, unless nothing is left of it then."""
+    rest = int.from_bytes(mask, "little") & ~bits
+    return rest.to_bytes(len(mask), "little") if rest else mask
+
+
 def _follow(steps: Sequence[tuple[Matcher, Sequence[int]]]) -> None:
     for matcher, token_ids in steps:
         try:
@@ -145,23 +164,24 @@ def _follow(steps: Sequence[tuple[Matcher, Sequence[int]]]) -> None:
             matcher.error = f"the grammar cannot be followed: {type(error).__name__}: {error}"
 
 
-def _vocabulary(tokenizer: Tokenizer, eos_token_ids: Sequence[int]) -> llguidance.LLTokenizer:
-    import llguidance
-
-    wrapper = llguidance.TokenizerWrapper(_Vocabulary(tokenizer, eos_token_ids[0]))
-    return llguidance.LLTokenizer(wrapper, n_vocab=tokenizer.vocab_size, eos_token=list(eos_token_ids))
-
-
 class _Vocabulary:
-    """A tokenizer as llguidance wants it."""
+    """A tokenizer as llguidance wants it, and what llguidance makes of it (`grammars`)."""
 
     bos_token_id = None
 
-    def __init__(self, tokenizer: Tokenizer, eos_token_id: int) -> None:
-        self.eos_token_id = eos_token_id
+    def __init__(self, tokenizer: Tokenizer, eos_token_ids: Sequence[int]) -> None:
+        import llguidance
+
+        self.eos_token_id = eos_token_ids[0]
         self.tokens = [tokenizer.token_bytes(token_id) for token_id in range(tokenizer.vocab_size)]
         self.special_token_ids = sorted(tokenizer.special_ids)
         self._tokenizer = tokenizer
+        bits = bytearray(len(self.tokens) // 8 + 1)
+        for token_id, text in enumerate(self.tokens):
+            bits[token_id // 8] |= (text[:1] in _DIGIT_SET) << (token_id % 8)
+        self.digits = int.from_bytes(bits, "little")  # tokens that begin with one, as a mask
+        wrapper = llguidance.TokenizerWrapper(self)
+        self.grammars = llguidance.LLTokenizer(wrapper, n_vocab=len(self.tokens), eos_token=list(eos_token_ids))
 
     def __call__(self, text: bytes | str) -> list[int]:
         return self._tokenizer.encode(text.decode("utf-8", "replace") if isinstance(text, bytes) else text, False)

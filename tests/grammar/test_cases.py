@@ -187,6 +187,39 @@ def test_c61_a_number_may_end_after_each_digit(judge: Judge, matchers: Matchers,
         assert tokenizer.eos_token_id in allowed(matcher, tokenizer.vocab_size)
 
 
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {},
+        {"type": "number"},
+        {"type": "integer"},
+        {"type": "number", "exclusiveMinimum": 0, "exclusiveMaximum": 1},
+        {"type": "integer", "multipleOf": 7},
+        {"type": "array", "items": {"type": "number"}, "maxItems": 1},
+    ],
+)
+def test_c61_numbers_end_whatever_is_preferred(judge: Judge, matchers: Matchers, tokenizer: Tokenizer, schema: Any) -> None:
+    digits = {token_id for token_id in range(tokenizer.vocab_size) if tokenizer.token_bytes(token_id).isdigit()}
+    for seed in range(3):
+        generator = random.Random(seed)
+        matcher, text = start(judge, matchers, max_digits=32, json=schema), b""
+        while len(text) < 200:
+            ids = allowed(matcher, tokenizer.vocab_size).tolist()
+            wanted = sorted(digits.intersection(ids))
+            if not wanted and tokenizer.eos_token_id in ids:
+                break
+            token_id = generator.choice(wanted or ids)
+            matcher.follow([token_id])
+            text += tokenizer.token_bytes(token_id)
+        assert 0 < len(text) < 200
+        validate(json.loads(text), schema)
+
+
+def test_digits_may_go_on_where_they_must(judge: Judge, matchers: Matchers, tokenizer: Tokenizer) -> None:
+    schema = {"type": "string", "pattern": "^[0-9]{50}$"}
+    assert accepts(start(judge, matchers, max_digits=32, json=schema), tokenizer, '"' + "7" * 50 + '"')
+
+
 def test_c61_white_space_ends(judge: Judge, matchers: Matchers, tokenizer: Tokenizer) -> None:
     """Whatever is preferred, after a bounded amount of space something else must follow."""
     space = {token_id for token_id in range(tokenizer.vocab_size) if not tokenizer.token_bytes(token_id).strip(b" \t\r\n")}

@@ -17,10 +17,17 @@ from octavo.text.tokenizer import Tokenizer
 CLOSING = b'"}],:0123456789'
 
 
-def start(judge: Judge, matchers: Matchers, after: str = "", opening: int | None = None, **params: object) -> Matcher:
+def start(
+    judge: Judge,
+    matchers: Matchers,
+    after: str = "",
+    opening: int | None = None,
+    max_digits: int | None = None,
+    **params: object,
+) -> Matcher:
     """A matcher at the beginning of what the parameters ask for, its mask computed."""
     text = judge.compile(StructuredOutputsParams(**params))  # type: ignore[arg-type]
-    matcher = matchers.matcher(Grammar(text, after, opening), [])
+    matcher = matchers.matcher(Grammar(text, after, opening, max_digits), [])
     matchers.wait()
     return matcher
 
