@@ -173,6 +173,8 @@ class _Reader:
             result["allOf"] = [*result.get("allOf", ()), {"type": "integer", "minimum": least, "maximum": most}]
         elif value in FORMATS:
             result["format"] = value
+            if value in ("date", "date-time"):  # RFC 3339 has a year 0000, which many a calendar does not
+                result["allOf"] = [*result.get("allOf", ()), {"pattern": "^(?:[1-9]|0[1-9]|00[1-9]|000[1-9])"}]
         elif value not in _FORMATS_OF_ANYTHING:
             known = ", ".join(sorted(FORMATS | set(_RANGES)))
             raise unenforceable(path, "format", f"{value!r:.60} is not one of those that can be enforced ({known})")

@@ -47,6 +47,15 @@ def test_c52_a_format_that_no_such_length_has(judge: Judge) -> None:
     assert refusal(judge, json=schema).startswith("The JSON schema cannot be enforced: $.properties.d: Unsatisfiable schema")
 
 
+@pytest.mark.parametrize("rest", ["", "T00:00:00Z"])
+def test_years_are_those_of_calendars(judge: Judge, matchers: Matchers, tokenizer: Tokenizer, rest: str) -> None:
+    for more in ({}, {"maxLength": 30}, {"allOf": [{"minLength": 5}]}):
+        schema = {"type": ["string", "null"], "format": "date-time" if rest else "date", **more}
+        for year, good in (("0000", False), ("0001", True), ("0400", True), ("2031", True)):
+            assert accepts(start(judge, matchers, json=schema), tokenizer, f'"{year}-02-03{rest}"') is good
+        assert not accepts(start(judge, matchers, json=schema), tokenizer, f'"2031-02-30{rest}"')
+
+
 def test_c53_an_escape_that_is_none(judge: Judge, matchers: Matchers, tokenizer: Tokenizer) -> None:
     matcher = start(judge, matchers, json={"type": "string", "pattern": r"^wait\!$"})
     assert walk(matcher, tokenizer, 0) == '"wait!"'
