@@ -139,3 +139,20 @@ def test_a_queue_is_ordered_by_turns_whatever_the_order_of_arrival() -> None:
     assert middle not in queue
     queue.add(middle)
     assert [sequence.request.request_id for sequence in queue] == names
+
+
+def test_who_gives_way_may_hold_the_prefix_that_was_found_for_the_next() -> None:
+    """Equal prompts that fill their blocks are computed twice, in part; one of the two lets go of its copy."""
+    engine, _, _ = small(max_num_seqs=2)
+    prompt = list(range(3, 11))
+    first = make_request("a", prompt, max_tokens=6, priority=5)
+    second = make_request("b", prompt, max_tokens=6, priority=1)
+    third = make_request("c", [*prompt, 50, 51, 52, 53], max_tokens=2, priority=0)
+    deltas: list[RequestDelta] = []
+    for request in (first, second, third):
+        engine.add(request)
+        deltas += engine.step().deltas
+        engine.check_integrity()
+    deltas += run(engine)
+    assert ended(deltas) == ["c", "b", "a"]
+    assert_answers(deltas, first, second, third)
