@@ -1,6 +1,7 @@
 // A trial run of an instruction set's products in a child process: whether they run at all, and give what the generic ones give.
 #include "trial.h"
 
+#include <fcntl.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -106,7 +107,11 @@ bool agree(const Kernels& kernels, const Kernels& expected) {
 
 bool passes_trial(const Kernels& kernels, const Kernels& expected) {
   int ends[2];
+#if defined(__linux__)
+  if (pipe2(ends, O_CLOEXEC) != 0) return false;  // a process that another thread starts meanwhile must not keep it open
+#else
   if (pipe(ends) != 0) return false;
+#endif
   const pid_t child = fork();
   if (child == 0) run_child(kernels, expected, ends[1]);
   close(ends[1]);

@@ -129,9 +129,9 @@ class Engine:
     def step(self) -> EngineOutput:
         """Plan, compute, apply. EngineDeadError after several failed steps in a row."""
         self._queue_prepared()
-        began = self._clock()
         plan = self._scheduler.plan()
         if plan:
+            began = self._clock()
             self._run(plan)
             self._observe(plan, self._clock() - began)
         elif self._preparation and not self._pending:

@@ -35,7 +35,7 @@ class Preparation:
     @property
     def num_sequences(self) -> int:
         """That wait, those that were aborted meanwhile not counted."""
-        return sum(held.request.params.n - len(held.aborted) for held in self._held.values())
+        return sum(held.request.params.n - len(held.aborted) for held in list(self._held.values()))
 
     def hold(self, request: Request, built: Future[Any]) -> None:
         """Keep the request until its grammar is built."""

@@ -39,19 +39,22 @@ class GrammarCompiler:
     def compile(self, params: StructuredOutputsParams) -> str:
         """The text of the grammar that a request asks for. ValidationError for one that cannot be enforced, naming what and
         where, or that takes longer than SECONDS."""
-        key = msgspec.msgpack.encode(params)
+        key = _key(params)
         result = self._cache.get(key)
         if result is None:
             with self._working:
-                result = self._cache.get(key) or self._compile(key)
-                self._cache.put(key, result)
+                result = self._cache.get(key)
+                if result is None:
+                    result, is_verdict = self._compile(key)
+                    if is_verdict:
+                        self._cache.put(key, result)
         if result.text is None:
             raise _error(result.error or "")
         return result.text
 
     def is_known(self, params: StructuredOutputsParams) -> bool:
         """Whether `compile` has its answer at once."""
-        return self._cache.get(msgspec.msgpack.encode(params)) is not None
+        return self._cache.get(_key(params)) is not None
 
     def close(self) -> None:
         """End the process, whatever it is at. Idempotent; a later `compile` starts another."""
@@ -59,23 +62,33 @@ class GrammarCompiler:
         if process is not None:
             process.close()
 
-    def _compile(self, job: bytes) -> Compiled:
+    def _compile(self, job: bytes) -> tuple[Compiled, bool]:
+        """The result, and whether it would be the same another time: a process that was not heard of may just be starved."""
         if self._process is None or not self._process.is_alive:
             self._end()
             self._process = _Process(self._special_tokens())
         answer = self._process.ask(job, SECONDS)
         if answer is not None:
-            return msgspec.msgpack.decode(answer, type=Compiled)
+            return msgspec.msgpack.decode(answer, type=Compiled), True
         self._end()
-        return Compiled(
+        silent = Compiled(
             error=f"The grammar of structured_outputs takes more than {SECONDS:.0f} seconds, or more memory than "
             "there is for it, to compile. Make it smaller. (parameter=structured_outputs)"
         )
+        return silent, False
 
     def _end(self) -> None:
         if self._process is not None:
             self._process.close()
             self._process = None
+
+
+def _key(params: StructuredOutputsParams) -> bytes:
+    try:
+        return msgspec.msgpack.encode(params)
+    except OverflowError:
+        text = "structured_outputs holds a whole number of more than 64 bits, which no grammar is made for"
+        raise ValidationError(text, parameter="structured_outputs") from None
 
 
 def _error(message: str) -> ValidationError:

@@ -54,4 +54,4 @@ async def stream(exchange: Exchange, events: AsyncGenerator[bytes, None]) -> Non
         except Exception:  # a fault of ours: the headers are out, so this is the last place that can tell the client
             logger.exception("a stream ended by a fault")
             last = dialect.error_event(InternalError())
-        await exchange.finish(last + dialect.end)
+    await exchange.finish(last + dialect.end)  # not before what made the events has let go: the client may not be reading

@@ -22,7 +22,9 @@ class StallWatch:
     def look(self) -> None:
         """See how it is now."""
         metrics, was_stalled = self._server.metrics, self._server.stall is not None
-        stalled = self._watchdog.look(metrics.num_unfinished > 0, metrics.engine.num_steps)
+        # What the engine had when it was last heard of is work too, though all clients may have given up since.
+        has_work = metrics.num_unfinished > 0 or metrics.engine.num_running + metrics.engine.num_waiting > 0
+        stalled = self._watchdog.look(has_work, metrics.engine.num_steps)
         if stalled is None:
             self._server.stall = None
             if was_stalled:

@@ -82,6 +82,10 @@ def test_python_asks_for_a_response(client: openai.OpenAI) -> None:
     assert "Paris" in first.output_text
     with client.responses.stream(input="And of Italy?", previous_response_id=first.id, **more) as stream:
         assert stream.get_final_response().output_text
+    city = {"type": "object", "properties": {"city": {"enum": ["Paris", "Rome"]}}, "required": ["city"]}
+    form = {"type": "json_schema", "name": "city", "schema": {**city, "additionalProperties": False}}
+    answer = client.responses.create(input=QUESTION, text={"format": form}, **more)
+    assert json.loads(answer.output_text)["city"] in ("Paris", "Rome")
 
 
 def test_anthropics_sdk_chats_and_streams(octavo: ServerProcess) -> None:

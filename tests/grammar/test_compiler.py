@@ -51,6 +51,12 @@ def test_results_and_refusals_are_remembered(compiler: GrammarCompiler) -> None:
     assert compiler.compile(StructuredOutputsParams(choice=["yes", "no"])) == text
 
 
+def test_numbers_that_no_message_can_hold_are_refused(compiler: GrammarCompiler) -> None:
+    for schema in ({"maximum": 10**30}, {"type": "string", "default": -(2**64)}):
+        with pytest.raises(ValidationError, match="more than 64 bits"):
+            compiler.compile(StructuredOutputsParams(json=schema))
+
+
 def test_special_tokens_are_the_models(compiler: GrammarCompiler) -> None:
     compiler.compile(StructuredOutputsParams(grammar='start: "x" <|im_start|>'))
     with pytest.raises(ValidationError, match="unknown special token"):

@@ -36,12 +36,12 @@ def client(server: RunningServer) -> Iterator[openai.OpenAI]:
         yield client
 
 
-def ask(server: RunningServer, client: openai.OpenAI, text: str, **more: Any) -> Any:
+def ask(server: RunningServer, client: openai.OpenAI, said: str, **more: Any) -> Any:
     """The response of a model that says this text, the same whole and put together from a stream by the SDK."""
     body: dict[str, Any] = {"model": "m", "input": ASK, **more}
     ends = "max_output_tokens" not in body
-    whole = client.responses.create(**body, extra_headers={"x-request-id": script(server, text, ends=ends)})
-    with client.responses.stream(**body, extra_headers={"x-request-id": script(server, text, ends=ends)}) as stream:
+    whole = client.responses.create(**body, extra_headers={"x-request-id": script(server, said, ends=ends)})
+    with client.responses.stream(**body, extra_headers={"x-request-id": script(server, said, ends=ends)}) as stream:
         events = list(stream)
     assert [event.sequence_number for event in events] == list(range(len(events)))
     last = events[-1].response
@@ -106,9 +106,21 @@ def test_a_cut_answer_is_incomplete(server: RunningServer, client: openai.OpenAI
 
 def test_logprobs_go_with_the_text(server: RunningServer, client: openai.OpenAI) -> None:
     more = {"include": ["message.output_text.logprobs"], "top_logprobs": 2}
-    (message,) = ask(server, client, "</think>One two three", **more).output
+    thought, message = ask(server, client, "Let me think about it.</think>One two three", **more).output
+    assert thought.type == "reasoning"
     logprobs = message.content[0].logprobs
-    assert "".join(each.token for each in logprobs).removeprefix("</think>") == "One two three"
+    assert "".join(each.token for each in logprobs) == "</think>One two three"  # the mark's tokens wait for a text
+
+
+def test_formats_of_text(server: RunningServer, client: openai.OpenAI) -> None:
+    assert ask(server, client, "</think>{}", text={"format": {"type": "text"}}).output_text == "{}"
+    with pytest.raises(openai.BadRequestError, match="json_schema"):
+        client.responses.create(model="m", input=ASK, text={"format": {"type": "json_schema", "name": "x"}})
+
+
+def test_reasoning_may_be_left_out(server: RunningServer, client: openai.OpenAI) -> None:
+    response = ask(server, client, "Let me see.</think>Fine.", extra_body={"include_reasoning": False})
+    assert [item.type for item in response.output] == ["message"]
 
 
 def test_a_conversation_goes_on_from_a_stored_response(server: RunningServer, client: openai.OpenAI) -> None:
@@ -171,6 +183,8 @@ def test_a_failure_is_told_in_the_stream(intake: Intake) -> None:
         ({"prompt": {"id": "x"}}, "prompt"),
         ({"background": True, "store": False}, "background"),
         ({"temperature": -1}, "temperature must be non-negative"),
+        ({"extra_body": {"timeout": -1}}, "timeout"),
+        ({"background": True, "extra_body": {"timeout": 5}}, "background"),
         ({"max_output_tokens": 100_000}, "max_completion_tokens=100000 cannot be greater"),
     ],
 )
@@ -199,3 +213,7 @@ def test_the_store_is_bounded() -> None:
     assert [id for id in "abcd" if store.get(id)] == ["a", "c", "d"]
     store.put(Stored(Named("e"), [], 85))
     assert [id for id in "abcde" if store.get(id)] == ["d", "e"]
+    newest = Stored(Named("f"), [], 1)
+    store.put(newest)
+    store.grow(newest, 90)
+    assert [id for id in "def" if store.get(id)] == ["f"]

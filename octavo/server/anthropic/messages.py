@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from octavo.errors import OctavoError
-from octavo.parsing.parts import CallArguments, CallBegin, Content, Part, Reasoning, ToolCall
+from octavo.parsing.parts import CallArguments, CallBegin, Content, Part, Reasoning
 from octavo.parsing.pipeline import Piece
 from octavo.server.anthropic.conversation import chat_messages, chat_tool_choice, chat_tools
 from octavo.server.anthropic.schema import (
@@ -30,7 +30,7 @@ from octavo.server.anthropic.schema import (
 )
 from octavo.server.errors import Dialect
 from octavo.server.exchange import Exchange
-from octavo.server.generation import Choice, Generation, Transcript
+from octavo.server.generation import Choice, Generation
 from octavo.server.openai.chat import start_chat
 from octavo.server.openai.chat_schema import ChatCompletionRequest
 from octavo.server.openai.conversation import render
@@ -41,10 +41,8 @@ from octavo.server.state import ServerState, offload
 
 _ERROR_TYPES = {
     400: "invalid_request_error",
-    401: "authentication_error",
     404: "not_found_error",
     413: "request_too_large",
-    429: "rate_limit_error",
     503: "overloaded_error",
     504: "timeout_error",
 }
@@ -68,10 +66,11 @@ async def create_message(
     id = response_id("msg_", exchange.header(b"x-request-id"), chat)
     chat.max_tokens = body.max_tokens
     chat.stop = body.stop_sequences
-    chat.temperature, chat.top_k, chat.top_p, chat.cache_salt = body.temperature, body.top_k, body.top_p, body.cache_salt
+    for name in ("temperature", "top_k", "top_p", "seed", "cache_salt", "priority", "timeout"):
+        setattr(chat, name, getattr(body, name))
     generation, model = await start_chat(server, exchange, chat, id)
     answer = _Answer(id, model.names[0], generation)
-    return answer.stream() if body.stream else answer.whole(await generation.collect())
+    return answer.stream() if body.stream else await answer.whole()
 
 
 async def count_tokens(server: ServerState, exchange: Exchange, body: CountTokensRequest) -> bytes:
@@ -116,81 +115,91 @@ def stop_reason(reason: str | None, matched: int | str | None, choice: Choice) -
 
 @dataclass(slots=True)
 class _Answer:
+    """An answer in the making: `blocks` grow, and each step is an event, whether or not anybody is told."""
+
     id: str
     model: str
     generation: Generation
-    _open: Block | None = None  # the block that is being streamed
-    _index: int = field(default=-1)  # of the newest block
+    blocks: list[Block] = field(default_factory=list)
+    _open: Block | None = None  # the last of them, while it grows
+    _texts: list[str] = field(default_factory=list)  # of it
 
-    def whole(self, transcripts: list[Transcript]) -> bytes:
-        """The answer in one piece: thoughts, then text, then calls."""
-        (transcript,) = transcripts
-        content: list[Block] = []
-        if transcript.reasoning:
-            content.append(ThinkingBlock(transcript.reasoning))
-        if transcript.text or not (transcript.reasoning or transcript.calls):
-            content.append(TextBlock(transcript.text))
-        content += [ToolUseBlock(call.id, call.name, _input(call)) for call in transcript.calls]
-        reason, matched = stop_reason(transcript.finish_reason, transcript.stop_reason, transcript.choice)
-        return msgspec.json.encode(MessagesResponse(self.id, self.model, content, self._usage(), reason, matched))
+    async def whole(self) -> bytes:
+        """The answer in one piece."""
+        async with aclosing(self.generation.events()) as events:
+            async for choice, piece in events:
+                for _ in self._events(choice, piece):
+                    pass
+        (choice,) = self.generation.choices
+        reason, matched = stop_reason(choice.finish_reason, piece.stop_reason, choice)
+        return msgspec.json.encode(MessagesResponse(self.id, self.model, self.blocks, self._usage(), reason, matched))
 
     async def stream(self) -> AsyncGenerator[bytes, None]:
         """The answer as events: of the message, of each block in turn, and of the message again."""
-        begun = False
+        has_begun = False
         async with aclosing(self.generation.events()) as events:
             async for choice, piece in events:
                 data = b""
-                if not begun:
-                    begun = True
+                if not has_begun:
                     start = MessagesResponse(self.id, self.model, [], self._usage(num_output_tokens=0))
                     data = _encoded(MessagesEvent("message_start", message=start))
-                for part in piece.parts or [Content(piece.text)]:
-                    data += b"".join(map(_encoded, self._part(part)))
-                if piece.finish_reason is not None:
-                    data += b"".join(map(_encoded, self._end(choice, piece)))
+                    has_begun = True
+                data += b"".join(map(_encoded, self._events(choice, piece)))
                 if data:
                     yield data
+
+    def _events(self, choice: Choice, piece: Piece) -> Iterator[MessagesEvent]:
+        for part in piece.parts or [Content(piece.text)]:
+            yield from self._part(part)
+        if piece.finish_reason is not None:
+            if not self.blocks:
+                yield from self._begin(TextBlock(""))
+            yield from self._close()
+            reason, matched = stop_reason(piece.finish_reason, piece.stop_reason, choice)
+            yield MessagesEvent("message_delta", delta=Delta(stop_reason=reason, stop_sequence=matched), usage=self._usage())
+            yield MessagesEvent("message_stop")
 
     def _part(self, part: Part) -> Iterator[MessagesEvent]:
         """What is new, in the block that is open or in one that begins with it."""
         match part:
             case CallBegin(_, id, name):
                 yield from self._begin(ToolUseBlock(id, name, {}))
+            case CallArguments(_, text) | Reasoning(text) | Content(text) if not text:
+                pass
             case CallArguments(_, text):
-                if text:
-                    yield self._delta(Delta("input_json_delta", partial_json=text))
+                yield self._delta(text, Delta("input_json_delta", partial_json=text))
             case Reasoning(text):
-                if text and not isinstance(self._open, ThinkingBlock):
+                if not isinstance(self._open, ThinkingBlock):
                     yield from self._begin(ThinkingBlock(""))
-                if text:
-                    yield self._delta(Delta("thinking_delta", thinking=text))
+                yield self._delta(text, Delta("thinking_delta", thinking=text))
             case Content(text):
-                if text and not isinstance(self._open, TextBlock):
+                if not isinstance(self._open, TextBlock):
                     yield from self._begin(TextBlock(""))
-                if text:
-                    yield self._delta(Delta("text_delta", text=text))
+                yield self._delta(text, Delta("text_delta", text=text))
 
     def _begin(self, block: Block) -> Iterator[MessagesEvent]:
         yield from self._close()
-        self._open = block
-        self._index += 1
-        yield MessagesEvent("content_block_start", index=self._index, content_block=block)
+        self.blocks.append(block)
+        self._open, self._texts = block, []
+        yield MessagesEvent("content_block_start", index=len(self.blocks) - 1, content_block=block)
 
     def _close(self) -> Iterator[MessagesEvent]:
-        if self._open is not None:
-            yield MessagesEvent("content_block_stop", index=self._index)
-            self._open = None
+        text = "".join(self._texts)
+        match self._open:
+            case None:
+                return
+            case TextBlock() as block:
+                block.text = text
+            case ThinkingBlock() as block:
+                block.thinking = text
+            case ToolUseBlock() as block:
+                block.input = _input(text)
+        self._open = None
+        yield MessagesEvent("content_block_stop", index=len(self.blocks) - 1)
 
-    def _delta(self, delta: Delta) -> MessagesEvent:
-        return MessagesEvent("content_block_delta", index=self._index, delta=delta)
-
-    def _end(self, choice: Choice, piece: Piece) -> Iterator[MessagesEvent]:
-        if self._index < 0:
-            yield from self._begin(TextBlock(""))
-        yield from self._close()
-        reason, matched = stop_reason(piece.finish_reason, piece.stop_reason, choice)
-        yield MessagesEvent("message_delta", delta=Delta(stop_reason=reason, stop_sequence=matched), usage=self._usage())
-        yield MessagesEvent("message_stop")
+    def _delta(self, text: str, delta: Delta) -> MessagesEvent:
+        self._texts.append(text)
+        return MessagesEvent("content_block_delta", index=len(self.blocks) - 1, delta=delta)
 
     def _usage(self, num_output_tokens: int | None = None) -> MessagesUsage:
         generation = self.generation
@@ -203,10 +212,10 @@ def _encoded(event: MessagesEvent) -> bytes:
     return named_event(event.type, event)
 
 
-def _input(call: ToolCall) -> dict[str, Any]:
+def _input(arguments: str) -> dict[str, Any]:
     """The arguments as an object; what the model wrote is kept as text where it is none."""
     try:
-        value = msgspec.json.decode(call.arguments or "{}")
+        value = msgspec.json.decode(arguments or "{}")
     except msgspec.DecodeError:
         value = None
-    return value if isinstance(value, dict) else {"arguments": call.arguments}
+    return value if isinstance(value, dict) else {"arguments": arguments}

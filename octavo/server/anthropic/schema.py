@@ -66,6 +66,9 @@ class MessagesRequest(CountTokensRequest, kw_only=True):
     top_k: int | None = None
     top_p: float | None = None
     cache_salt: str | None = None
+    seed: int | None = None
+    priority: int = 0
+    timeout: float | None = None
 
 
 class CountTokensResponse(msgspec.Struct):

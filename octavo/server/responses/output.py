@@ -21,7 +21,8 @@ from octavo.server.responses.schema import (
 class Output:
     """The items of one response, which grow. Every method yields the events of what it does."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, shows_reasoning: bool = True) -> None:
+        self._shows_reasoning = shows_reasoning
         self.items: list[Item] = []
         self._open: Item | None = None
         self._texts: list[str] = []  # of the open item
@@ -35,17 +36,22 @@ class Output:
         return ResponseEvent(type=type, sequence_number=number, **members)
 
     def push(self, parts: Sequence[Part], logprobs: Sequence[Any] = ()) -> Iterator[ResponseEvent]:
-        """More has come. `logprobs` go with the first text among it."""
+        """More has come. `logprobs` go with the first text for the reader among it, if there is any."""
         self._waiting += logprobs
         for part in parts:
             match part:
                 case CallBegin(_, id, name):
+                    self._waiting = []
                     yield from self._begin(FunctionCallItem(_id("fc"), id, name, "", "in_progress"))
                 case CallArguments(_, text) | Content(text) | Reasoning(text) if not text:
                     pass
                 case CallArguments(_, text):
+                    self._waiting = []
                     yield self._delta("response.function_call_arguments.delta", text)
+                case Reasoning() if not self._shows_reasoning:
+                    self._waiting = []
                 case Reasoning(text):
+                    self._waiting = []
                     if not isinstance(self._open, ReasoningItem):
                         yield from self._begin(ReasoningItem(_id("rs"), [], "in_progress"))
                     yield self._delta("response.reasoning_text.delta", text, content_index=0)
@@ -66,8 +72,6 @@ class Output:
         yield from self._close("completed")
         self._open = item
         self._texts = []
-        if not isinstance(item, MessageItem):
-            self._waiting = []
         yield self.event("response.output_item.added", output_index=len(self.items), item=item)
         if isinstance(item, MessageItem):
             yield self._part("response.content_part.added", OutputText("", logprobs=[]))

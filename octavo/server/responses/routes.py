@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 import uuid
 from collections.abc import AsyncGenerator
@@ -15,13 +16,14 @@ import msgspec
 from octavo.errors import NotFoundError, OctavoError, ValidationError
 from octavo.parsing.parts import Content
 from octavo.parsing.pipeline import Piece
-from octavo.server.errors import Dialect, error_body
+from octavo.server.deadline import HEADER
+from octavo.server.errors import Dialect, InternalError, error_body
 from octavo.server.exchange import Exchange
 from octavo.server.generation import Choice, Generation
 from octavo.server.openai.chat import start_chat
 from octavo.server.openai.chat_schema import ChatCompletionRequest
 from octavo.server.openai.logprobs import TokenNames, chat_logprobs
-from octavo.server.openai.schema import response_id
+from octavo.server.openai.schema import JsonSchemaFormat, ResponseFormat, response_id
 from octavo.server.responses.conversation import answer_messages, chat_messages, chat_tool_choice, chat_tools
 from octavo.server.responses.output import Output
 from octavo.server.responses.schema import (
@@ -34,11 +36,13 @@ from octavo.server.responses.schema import (
     ResponsesRequest,
     ResponseUsage,
     TextConfig,
+    TextFormat,
 )
-from octavo.server.responses.store import Stored
+from octavo.server.responses.store import ResponseStore, Stored
 from octavo.server.sse import named_event
 from octavo.server.state import ServerState
 
+logger = logging.getLogger(__name__)
 _OTHER_MEANING = ("tools", "tool_choice", "top_logprobs", "stream")
 _SAME_NAMES = [
     name
@@ -67,13 +71,18 @@ async def create_response(
     """Answer a conversation, at once, as a stream or in the background. Whatever can be refused is refused before this
     returns."""
     _check(body)
+    if body.background and (body.timeout is not None or exchange.header(HEADER) is not None):
+        text = "`timeout` and X-Request-Timeout cannot be given together with `background`."
+        raise ValidationError(text, parameter="background")
     messages, nbytes = _conversation(server, body)
     chat = _chat(body, messages)
     engine_id = response_id("resp_", exchange.header(b"x-request-id"), chat)
     generation, model = await start_chat(server, exchange, chat, engine_id)
     names = TokenNames(model.intake.tokenizer, False)
-    answer = _Answer(body, generation, names, _response(body, model.names[0], generation))
+    output = Output(shows_reasoning=body.include_reasoning)
+    answer = _Answer(body, generation, names, _response(body, model.names[0], generation), output)
     if body.store:
+        answer.store = server.responses
         answer.stored = Stored(answer.response, messages, nbytes + exchange.num_body_bytes)
         server.responses.put(answer.stored)
     if body.background:
@@ -81,7 +90,7 @@ async def create_response(
         return msgspec.json.encode(answer.response)
     if body.stream:
         return answer.stream()
-    async for _ in answer.events(Output()):
+    async for _ in answer.events():
         pass
     return msgspec.json.encode(answer.response)
 
@@ -150,16 +159,18 @@ def _chat(body: ResponsesRequest, messages: list[dict[str, Any]]) -> ChatComplet
         max_completion_tokens=body.max_output_tokens,
         logprobs=_wants_logprobs(body),
         top_logprobs=body.top_logprobs if _wants_logprobs(body) else 0,
-        response_format=None if form is None else _response_format(msgspec.to_builtins(form)),
+        response_format=None if form is None else _response_format(form),
         reasoning_effort=body.reasoning.effort if body.reasoning is not None else None,
         **{name: getattr(body, name) for name in _SAME_NAMES},
     )
 
 
-def _response_format(form: dict[str, Any]) -> Any:
-    kind = form.pop("type")
-    given = {"type": kind, "json_schema": form if kind == "json_schema" else None}
-    return msgspec.convert(given, ChatCompletionRequest.__annotations__["response_format"])
+def _response_format(form: TextFormat) -> ResponseFormat:
+    """The format in the words of chat completions, which have a level more."""
+    given = msgspec.to_builtins(form)
+    del given["type"]
+    schema = msgspec.convert({**given, "name": form.name or "answer"}, JsonSchemaFormat)
+    return ResponseFormat(form.type, schema if form.type == "json_schema" else None)
 
 
 def _wants_logprobs(body: ResponsesRequest) -> bool:
@@ -202,6 +213,8 @@ class _Answer:
     generation: Generation
     names: TokenNames
     response: Response
+    output: Output
+    store: ResponseStore | None = None
     stored: Stored | None = None
 
     def run_behind(self, server: ServerState, exchange: Exchange) -> None:
@@ -215,10 +228,12 @@ class _Answer:
         assert self.stored is not None
         try:
             self.response.status = "in_progress"
-            async for _ in self.events(Output()):
+            async for _ in self.events():
                 pass
         except OctavoError:
             pass  # the response tells of it
+        except Exception:  # a fault of ours, of which the response says so much
+            logger.exception("a response in the background ended by a fault")
         finally:
             exchange.on_end.close()
             self.stored.task = None
@@ -228,21 +243,20 @@ class _Answer:
 
     async def stream(self) -> AsyncGenerator[bytes, None]:
         """The events as bytes, those that come together as one."""
-        output = Output()
         has_begun = False
         try:
-            async with aclosing(self.events(output)) as batches:
+            async with aclosing(self.events()) as batches:
                 async for batch in batches:
                     yield _encoded(batch)
                     has_begun = True
         except OctavoError:
             if not has_begun:
                 raise
-            yield _encoded([output.event("response.failed", response=self.response)])
+            yield _encoded([self.output.event("response.failed", response=self.response)])
 
-    async def events(self, output: Output) -> AsyncGenerator[list[ResponseEvent], None]:
+    async def events(self) -> AsyncGenerator[list[ResponseEvent], None]:
         """What happens, while `response` grows; when this ends it has its final status."""
-        response = self.response
+        response, output = self.response, self.output
         response.output = output.items
         batch = [output.event(f"response.{name}", response=response) for name in ("created", "in_progress")]
         try:
@@ -250,19 +264,27 @@ class _Answer:
                 async for choice, piece in events:
                     batch += output.push(piece.parts or [Content(piece.text)], self._logprobs(piece))
                     if piece.finish_reason is not None:
-                        batch += self._finish(output, choice, piece)
+                        batch += self._finish(choice, piece)
                     if batch:
                         yield batch
                     batch = []
         except OctavoError as error:
-            response.status, response.error = "failed", ResponseError("server_error", error.message)
+            self._fail(error)
+            raise
+        except Exception:
+            self._fail(InternalError())
             raise
         finally:
             if response.status == "in_progress":
                 response.status = "cancelled"
+            if self.store is not None and self.stored is not None:
+                self.store.grow(self.stored, len(msgspec.json.encode(output.items)))
 
-    def _finish(self, output: Output, choice: Choice, piece: Piece) -> list[ResponseEvent]:
-        response = self.response
+    def _fail(self, error: OctavoError) -> None:
+        self.response.status, self.response.error = "failed", ResponseError("server_error", error.message)
+
+    def _finish(self, choice: Choice, piece: Piece) -> list[ResponseEvent]:
+        response, output = self.response, self.output
         is_whole = piece.finish_reason != "length"
         events = list(output.finish("completed" if is_whole else "incomplete"))
         response.status = "completed" if is_whole else "incomplete"

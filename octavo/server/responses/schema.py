@@ -78,6 +78,7 @@ class ResponsesRequest(msgspec.Struct, kw_only=True):
     skip_special_tokens: bool | None = None
     include_stop_str_in_output: bool = False
     priority: int = 0
+    timeout: float | None = None
     cache_salt: str | None = None
     chat_template_kwargs: TemplateVariables | None = None
 
