@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, OrderedDict
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from octavo.cache.prefix_index import IntegrityError
 
@@ -26,8 +26,8 @@ class HostPool:
     """`num_slots` slots, each free or one digest's.
 
     Content that is wanted (by a sequence that will come back for it) stays until it is saved or not wanted any more; the
-    rest goes when a slot is needed, the least recently used first. A wanted block that is not here yet has a slot promised
-    to it: what is not wanted never takes that.
+    rest goes when a slot is needed, the least recently used first. A wanted block that is neither here nor in a file has a
+    slot promised to it: what is not wanted never takes that.
     """
 
     def __init__(self, num_slots: int) -> None:
@@ -36,6 +36,7 @@ class HostPool:
         self._blocks: dict[bytes, HostBlock] = {}
         self._evictable: OrderedDict[bytes, HostBlock] = OrderedDict()  # the next to go first
         self._wanted: Counter[bytes] = Counter()
+        self._in_files: set[bytes] = set()  # of what is wanted
         self._num_promised = 0
         self._leaving: set[HostBlock] = set()  # dropped, but in use
 
@@ -56,12 +57,14 @@ class HostPool:
         """Whether a sequence will come back for this content."""
         return digest in self._wanted
 
-    def want(self, digests: Iterable[bytes]) -> None:
-        """A sequence will come back for these."""
+    def want(self, digests: Iterable[bytes], has_file: Callable[[bytes], bool] = lambda digest: False) -> None:
+        """A sequence will come back for these, some of which have files."""
         for digest in digests:
             self._wanted[digest] += 1
             if self._wanted[digest] == 1:
-                self._num_promised += digest not in self._blocks
+                if has_file(digest):
+                    self._in_files.add(digest)
+                self._num_promised += self._needs_promise(digest)
                 self._settle(digest)
 
     def release(self, digests: Iterable[bytes]) -> None:
@@ -70,7 +73,8 @@ class HostPool:
             self._wanted[digest] -= 1
             if not self._wanted[digest]:
                 del self._wanted[digest]
-                self._num_promised -= digest not in self._blocks
+                self._num_promised -= self._needs_promise(digest)
+                self._in_files.discard(digest)
                 self._settle(digest)
 
     def take(self, digest: bytes) -> HostBlock | None:
@@ -84,8 +88,8 @@ class HostPool:
             self.drop(next(iter(self._evictable.values())))
         block = HostBlock(digest, self._free.pop())
         block.users = 1
+        self._num_promised -= is_wanted and self._needs_promise(digest)
         self._blocks[digest] = block
-        self._num_promised -= is_wanted
         return block
 
     def use(self, block: HostBlock) -> None:
@@ -104,6 +108,10 @@ class HostPool:
 
     def mark_saved(self, digest: bytes, is_saved: bool) -> None:
         """A file of the block is there now, or is no longer."""
+        if self.is_wanted(digest):
+            self._num_promised -= self._needs_promise(digest)
+            (self._in_files.add if is_saved else self._in_files.discard)(digest)
+            self._num_promised += self._needs_promise(digest)
         block = self._blocks.get(digest)
         if block is not None:
             block.is_saved = is_saved
@@ -114,7 +122,7 @@ class HostPool:
         block.is_dropped = True
         del self._blocks[block.digest]
         self._evictable.pop(block.digest, None)
-        self._num_promised += self.is_wanted(block.digest)
+        self._num_promised += self.is_wanted(block.digest) and self._needs_promise(block.digest)
         if block.users:
             self._leaving.add(block)
         else:
@@ -123,6 +131,7 @@ class HostPool:
     def clear(self) -> None:
         """Nothing is found, and nothing wanted, any more."""
         self._wanted.clear()
+        self._in_files.clear()
         for block in list(self._blocks.values()):
             self.drop(block)
         self._num_promised = 0
@@ -140,8 +149,14 @@ class HostPool:
         for digest, block in self._blocks.items():
             if block.digest != digest or block.is_dropped or self._may_go(block) != (digest in self._evictable):
                 raise IntegrityError(f"slot {block.slot} of host memory is kept or given up wrongly")
-        if self._num_promised != sum(digest not in self._blocks for digest in self._wanted):
-            raise IntegrityError("another number of slots is promised than wanted blocks have none")
+        if self._in_files - self._wanted.keys():
+            raise IntegrityError("files are remembered of what is not wanted")
+        if self._num_promised != sum(map(self._needs_promise, self._wanted)):
+            raise IntegrityError("another number of slots is promised than wanted blocks have neither slot nor file")
+
+    def _needs_promise(self, digest: bytes) -> bool:
+        """Of a wanted digest: whether it would be lost without a slot."""
+        return digest not in self._blocks and digest not in self._in_files
 
     def _may_go(self, block: HostBlock) -> bool:
         return block.is_ready and not block.users and (block.is_saved or not self.is_wanted(block.digest))

@@ -18,7 +18,7 @@ class SwapManager:
 
     What is preempted stays in the cache as any other content does, and moves to host memory only when it is about to be
     overwritten there; content that nobody waits for moves too as long as it takes no slot from what is wanted. With files,
-    every full block is copied on as soon as it is computed, so that it survives the process.
+    every full block is copied on as soon as it is computed, if a slot is free for it then, so that it survives the process.
 
     What the first waiting sequence needs is moved back before it is admitted, a few blocks with each step, while the step
     computes; they are held for it then. Where a step has nothing else to compute, it moves them first and goes on. What
@@ -76,7 +76,7 @@ class SwapManager:
         if sum(not self._is_away(digest) for digest in digests) > self.host.num_promisable:
             return False
         self._kept[sequence] = digests
-        self.host.want(digests)
+        self.host.want(digests, self._has_file)
         return True
 
     def forget(self, sequence: Sequence) -> None:
@@ -242,7 +242,10 @@ class SwapManager:
 
     def _is_away(self, digest: bytes) -> bool:
         """Whether host memory or a file has the block."""
-        return self.host.find(digest) is not None or (self.files is not None and digest in self.files)
+        return self.host.find(digest) is not None or self._has_file(digest)
+
+    def _has_file(self, digest: bytes) -> bool:
+        return self.files is not None and digest in self.files
 
     def _end_moves(self) -> None:
         for block in (*self._filling, *self._reading):

@@ -133,3 +133,24 @@ def test_the_check_sees_what_is_wrong() -> None:
     block.slot = 1 - block.slot
     with pytest.raises(IntegrityError, match="two places"):
         check(pool, [], [])
+
+
+def test_what_a_file_has_needs_no_promise() -> None:
+    pool = HostPool(2)
+    names = [digest(number) for number in range(6)]
+    pool.want(names, has_file=lambda name: name in names[1:])
+    assert pool.num_promisable == 1
+    check(pool, [], list(range(6)))
+    (block,) = fill(pool, 0)
+    assert pool.num_promisable == 1
+    pool.mark_saved(names[0], True)  # it may go now, and is promised nothing when it does
+    assert pool.num_promisable == 2
+    pool.drop(block)
+    check(pool, [], list(range(6)))
+    assert pool.num_promisable == 2
+    pool.mark_saved(names[3], False)  # the file is lost: what the cache still has of it needs a slot
+    assert pool.num_promisable == 1
+    check(pool, [], list(range(6)))
+    pool.release(names)
+    assert pool.num_promisable == 2
+    check(pool, [], [])

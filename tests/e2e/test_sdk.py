@@ -121,7 +121,12 @@ TOOLS = [
         "type": "function",
         "function": {
             "name": name,
-            "parameters": {"type": "object", "properties": {key: {"type": kind, "maxLength": 12}}, "required": [key]},
+            "parameters": {
+                "type": "object",
+                "properties": {key: {"type": kind, "maxLength": 12}},
+                "required": [key],
+                "additionalProperties": False,
+            },
         },
     }
     for name, key, kind in [("look_up", "city", "string"), ("remember", "fact", "string")]
