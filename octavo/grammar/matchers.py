@@ -77,6 +77,17 @@ class Matcher:
         self._num_digits = num_digits + (self._num_digits if num_digits == len(text) else 0)
 
 
+class FailedMatcher(Matcher):
+    """Of a grammar that could not be built again: its sequence cannot go on."""
+
+    def __init__(self, error: str) -> None:
+        self.mask = None
+        self.error = error
+
+    def follow(self, token_ids: Iterable[int]) -> None:
+        """Nothing more to follow."""
+
+
 class Matchers:
     """All grammars of one engine. The vocabulary is read when the first one comes."""
 
@@ -93,7 +104,7 @@ class Matchers:
         """Begin to build what `matcher` needs for the grammar, in a thread. The result, or its error, is the caller's only
         to wait for."""
         future = self._built.get(grammar.text)
-        if future is None:
+        if future is None or (future.done() and future.exception() is not None):
             if self._builder is None:
                 self._builder = _thread("grammars")
             future = self._built[grammar.text] = self._builder.submit(self._build, grammar.text)
@@ -103,8 +114,12 @@ class Matchers:
         return future
 
     def matcher(self, grammar: Grammar, output_token_ids: Sequence[int]) -> Matcher:
-        """For a sequence with this output so far; its first mask is computed in a thread (`wait`)."""
-        base = self.prepare(grammar).result()
+        """For a sequence with this output so far; its first mask is computed in a thread (`wait`). One that fails concerns
+        this sequence alone."""
+        try:
+            base = self.prepare(grammar).result()
+        except Exception as error:  # memory, above all: it was built once, or the request would not be here
+            return FailedMatcher(f"the grammar cannot be built: {error}")
         assert self._vocabulary is not None
         matcher = Matcher(base.deep_copy(), grammar, self._vocabulary)
         self.follow([(matcher, output_token_ids)])

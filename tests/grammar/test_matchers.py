@@ -119,3 +119,19 @@ def test_closing_twice_and_going_on(judge: Judge, own: Matchers, tokenizer: Toke
     matcher = own.matcher(grammar(judge, "a"), [])
     own.wait()
     assert [tokenizer.token_text(token_id) for token_id in allowed(matcher, tokenizer.vocab_size)] == ["a"]
+
+
+def test_a_grammar_that_cannot_be_built_again_fails_its_own_sequence(
+    own: Matchers, judge: Judge, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wanted = grammar(judge, "one", "two")
+    own.prepare(wanted).result()
+    own._built.clear()
+
+    def fail(text: str) -> None:
+        raise MemoryError("no room")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(own, "_build", fail)
+        assert own.matcher(wanted, []).error == "the grammar cannot be built: no room"
+    assert own.matcher(wanted, []).error is None
