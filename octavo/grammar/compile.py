@@ -14,8 +14,8 @@ import llguidance
 from llguidance.gbnf_to_lark import any_to_lark
 
 from octavo.errors import ValidationError
-from octavo.grammar.json_schema import enforceable, subschemas
-from octavo.grammar.lark import envelope, json_options, literal, with_options
+from octavo.grammar.json_schema import enforceable, part_of, subschemas
+from octavo.grammar.lark import Marks, envelope, json_options, literal, special_name, with_options
 from octavo.grammar.limits import limits
 from octavo.grammar.structural import structural_tag_grammar
 from octavo.sampling.structured import StructuredOutputsParams
@@ -34,6 +34,7 @@ class Judge:
         self._tokenizer = llguidance.LLTokenizer(
             llguidance.TokenizerWrapper(_Bytes(special_tokens)), eos_token=_Bytes.eos_token_id, slices=[]
         )
+        self._marks = Marks(special_tokens)
 
     def compile(self, params: StructuredOutputsParams) -> str:
         """The text of the grammar (`octavo.engine.request.Grammar`). ValidationError says what is wrong with it, or cannot
@@ -76,7 +77,7 @@ class Judge:
             choices = " | ".join(literal(choice) for choice in params.choice or ())
             return envelope(("choice", {"lark_grammar": f"start: {choices}"}))
         if kind == "structural_tag":
-            return structural_tag_grammar(_decoded("structural_tag", params.structural_tag))
+            return structural_tag_grammar(_decoded("structural_tag", params.structural_tag), self._marks)
         try:
             return envelope(("grammar", {"lark_grammar": any_to_lark(params.grammar or "")}))
         except Exception as error:  # the converter raises nothing narrower
@@ -96,13 +97,11 @@ class Judge:
 
     def _innermost_problem(self, schema: Any, params: StructuredOutputsParams, problem: str) -> tuple[str, str]:
         """Path of the innermost schema that cannot be enforced by itself, and why."""
-        moved = _with_moved_references(schema)
         end = time.monotonic() + SECONDS_FOR_REASONS
         for path, pointer in subschemas(schema)[:-1]:
             if time.monotonic() > end:
                 break
-            alone = {"$defs": {"root": moved}, "$ref": f"#/$defs/root{pointer[1:]}"}
-            found = self.problem(_json_grammar(alone, params))
+            found = self.problem(_json_grammar(part_of(schema, pointer), params))
             if found is not None:
                 return path, found.replace("/$defs/root", "")
         return "$", problem
@@ -115,7 +114,7 @@ class _Bytes:
     bos_token_id = None
 
     def __init__(self, special_tokens: list[str]) -> None:
-        others = [text.encode() for text in dict.fromkeys(special_tokens) if text]
+        others = [special_name(text).encode() for text in dict.fromkeys(special_tokens) if text]
         self.tokens = [bytes([byte]) for byte in range(256)] + [b"<end of text>", *others]
         self.special_token_ids = list(range(256, len(self.tokens)))
 
@@ -126,20 +125,6 @@ class _Bytes:
 def _json_grammar(schema: Any, params: StructuredOutputsParams) -> str:
     options = json_options(params.whitespace_pattern, no_whitespace=params.disable_any_whitespace)
     return envelope(("json", {"json_schema": with_options(schema, options)}))
-
-
-def _with_moved_references(schema: Any) -> Any:
-    """For a schema that becomes `#/$defs/root`. Values of const and enum stay as they are."""
-    if isinstance(schema, list):
-        return [_with_moved_references(one) for one in schema]
-    if not isinstance(schema, dict):
-        return schema
-    return {
-        key: "#/$defs/root" + value[1:]
-        if key == "$ref" and isinstance(value, str)
-        else (value if key in ("const", "enum") else _with_moved_references(value))
-        for key, value in schema.items()
-    }
 
 
 def _decoded(name: str, text: str | None) -> Any:

@@ -58,14 +58,33 @@ def _inner(keyword: str, value: Any, path: str, pointer: str) -> list[tuple[str,
         return [
             found
             for name, one in value.items()
-            for found in subschemas(one, f"{path}.{name}", f"{pointer}/{_escaped(name)}")
+            for found in subschemas(one, f"{path}.{name}", f"{pointer}/{escaped_name(name)}")
         ]
     return subschemas(value, path, pointer) if keyword in ("items", "additionalProperties") else []
 
 
-def _escaped(name: str) -> str:
+def escaped_name(name: str) -> str:
     """As a part of a JSON pointer (RFC 6901) in a URI fragment."""
     return quote(name.replace("~", "~0").replace("/", "~1"), safe="~")
+
+
+def part_of(schema: Any, pointer: str) -> dict[str, Any]:
+    """The schema at a pointer inside an enforceable one, as a schema of its own in which references lead where they led."""
+    return {"$defs": {"root": _with_moved_references(schema)}, "$ref": f"#/$defs/root{pointer[1:]}"}
+
+
+def _with_moved_references(schema: Any) -> Any:
+    """For a schema that becomes `#/$defs/root`. Values of const and enum stay as they are."""
+    if isinstance(schema, list):
+        return [_with_moved_references(one) for one in schema]
+    if not isinstance(schema, dict):
+        return schema
+    return {
+        key: "#/$defs/root" + value[1:]
+        if key == "$ref" and isinstance(value, str)
+        else (value if key in ("const", "enum") else _with_moved_references(value))
+        for key, value in schema.items()
+    }
 
 
 class _Reader:

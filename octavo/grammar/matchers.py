@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from octavo.engine.request import Grammar
 from octavo.errors import OctavoError
+from octavo.grammar.lark import special_name
 
 if TYPE_CHECKING:
     import llguidance
@@ -180,23 +181,33 @@ def _follow(steps: Sequence[tuple[Matcher, Sequence[int]]]) -> None:
 
 
 class _Vocabulary:
-    """A tokenizer as llguidance wants it, and what llguidance makes of it (`grammars`)."""
-
-    bos_token_id = None
+    """The bytes of a tokenizer's tokens, and what llguidance makes of it (`grammars`)."""
 
     def __init__(self, tokenizer: Tokenizer, eos_token_ids: Sequence[int]) -> None:
         import llguidance
 
         self.eos_token_id = eos_token_ids[0]
         self.tokens = [tokenizer.token_bytes(token_id) for token_id in range(tokenizer.vocab_size)]
-        self.special_token_ids = sorted(tokenizer.special_ids)
-        self._tokenizer = tokenizer
         bits = bytearray(len(self.tokens) // 8 + 1)
         for token_id, text in enumerate(self.tokens):
             bits[token_id // 8] |= (text[:1] in _DIGIT_SET) << (token_id % 8)
         self.digits = int.from_bytes(bits, "little")  # tokens that begin with one, as a mask
-        wrapper = llguidance.TokenizerWrapper(self)
+        wrapper = llguidance.TokenizerWrapper(_Named(self, tokenizer))
         self.grammars = llguidance.LLTokenizer(wrapper, n_vocab=len(self.tokens), eos_token=list(eos_token_ids))
+
+
+class _Named:
+    """A tokenizer as llguidance wants it, with the names that grammars have for its special tokens as their bytes."""
+
+    bos_token_id = None
+
+    def __init__(self, vocabulary: _Vocabulary, tokenizer: Tokenizer) -> None:
+        self.eos_token_id = vocabulary.eos_token_id
+        self.special_token_ids = sorted(tokenizer.special_ids)
+        self.tokens = [*vocabulary.tokens]
+        for token_id in self.special_token_ids:
+            self.tokens[token_id] = special_name(tokenizer.token_text(token_id)).encode()
+        self._tokenizer = tokenizer
 
     def __call__(self, text: bytes | str) -> list[int]:
         return self._tokenizer.encode(text.decode("utf-8", "replace") if isinstance(text, bytes) else text, False)

@@ -3,20 +3,22 @@ one (`structures` and `triggers`) and the nested one (`format`), as xgrammar des
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from octavo.errors import ValidationError
 from octavo.grammar.json_schema import enforceable
-from octavo.grammar.lark import envelope, json_options, literal, with_options
+from octavo.grammar.lark import Marks, envelope, json_options, literal, with_options
+from octavo.grammar.parameters import Form, parameters
 
 _MAX_PARTS = 1_000
 _ANY_TEXT = r"/(.|\n)*/"
 
 
-def structural_tag_grammar(tag: Any) -> str:
-    """The grammar of a decoded structural tag. ValidationError names the place of what is wrong or not supported."""
-    builder = _Builder()
+def structural_tag_grammar(tag: Any, marks: Marks | None = None) -> str:
+    """The grammar of a decoded structural tag, in which `marks` tells special tokens from texts. ValidationError names the
+    place of what is wrong or not supported."""
+    builder = _Builder(marks or Marks())
     if not isinstance(tag, dict):
         raise _error("", "must be an object")
     if "format" in tag:
@@ -31,6 +33,11 @@ def structural_tag_grammar(tag: Any) -> str:
 def _error(path: str, text: str) -> ValidationError:
     place = f"structural_tag.{path}" if path else "structural_tag"
     return ValidationError(f"The structural tag cannot be enforced: {place} {text}.", parameter="structured_outputs")
+
+
+def _inside(error: ValidationError, path: str) -> ValidationError:
+    error.message = f"{error.message} (in structural_tag.{path})"
+    return error
 
 
 def _strings(value: dict[str, Any], name: str, path: str) -> list[str]:
@@ -69,7 +76,9 @@ def _older_tags(tag: dict[str, Any]) -> list[dict[str, Any]]:
 class _Builder:
     """Collects the rules. Each method returns what stands for its part in the rule above it."""
 
-    def __init__(self) -> None:
+    def __init__(self, marks: Marks) -> None:
+        self.literal = marks.literal
+        self._marks = marks
         self._rules: list[str] = []
         self._others: list[tuple[str, dict[str, Any]]] = []
 
@@ -100,14 +109,17 @@ class _Builder:
         return self.rule(f"@{name}")
 
     def text(self, value: dict[str, Any], path: str) -> str:
-        return self.rule(literal(_string(value, "value", path)))
+        return self.rule(self.literal(_string(value, "value", path)))
 
     def json(self, value: dict[str, Any], path: str) -> str:
         try:
             schema = enforceable(value.get("json_schema", True))
         except ValidationError as error:
-            error.message = f"{error.message} (in structural_tag.{path})"
-            raise
+            raise _inside(error, path) from None
+        return self.schema(schema)
+
+    def schema(self, schema: Any) -> str:
+        """A part that is JSON by an enforceable schema."""
         return self.other({"json_schema": with_options(schema, json_options())})
 
     def regex(self, value: dict[str, Any], path: str) -> str:
@@ -119,9 +131,17 @@ class _Builder:
         return self.other({"lark_grammar": _string(value, "grammar", path)})
 
     def any_text(self, value: dict[str, Any], path: str) -> str:
-        if value.get("excludes"):
-            raise _error(f"{path}.excludes", "is not supported")
-        return self.rule(_ANY_TEXT)
+        excludes = _strings(value, "excludes", path) if value.get("excludes") else []
+        return self.rule(self._free(_ANY_TEXT, excludes))
+
+    def parameters(self, value: dict[str, Any], path: str) -> str:
+        """See `octavo.grammar.parameters`: not a form of xgrammar's."""
+        form = Form(_string(value, "begin", path), _string(value, "end", path), _strings(value, "excludes", path))
+        try:
+            schema = enforceable(value.get("json_schema"))
+            return self.rule(parameters(self, form, schema, value.get("texts") or [], path))
+        except ValidationError as error:
+            raise _inside(error, path) from None
 
     def sequence(self, value: dict[str, Any], path: str) -> str:
         parts = _list(value, "elements", path)
@@ -137,7 +157,7 @@ class _Builder:
     def tags_with_separator(self, value: dict[str, Any], path: str) -> str:
         tags = [self.tag(one, f"{path}.tags[{i}]") for i, one in enumerate(_tags(value, path))]
         one = self.rule(" | ".join(tags))
-        more = "" if value.get("stop_after_first") else f"({literal(_string(value, 'separator', path))} {one})*"
+        more = "" if value.get("stop_after_first") else f"({self.literal(_string(value, 'separator', path))} {one})*"
         some = self.rule(f"{one} {more}")
         return some if value.get("at_least_one") else self.rule(f'{some} | ""')
 
@@ -153,7 +173,7 @@ class _Builder:
             if not chosen:
                 raise _error("triggers", f"has {trigger!r:.60}, with which no tag begins")
             rests = [self._tag(tags[i], f"{path}[{i}]", begins[i][len(trigger) :]) for i in chosen]
-            free = self._until(trigger)
+            free = self.until(trigger, "triggers")
             parts.append(self.rule(f"{free} ({' | '.join(rests)})"))
         for i, begin in enumerate(begins):
             if not any(begin.startswith(trigger) for trigger in triggers):
@@ -163,9 +183,23 @@ class _Builder:
             return one if options.get("at_least_one") else self.rule(f"{one} | {self.rule(_ANY_TEXT)}")
         return self.rule(f"{one}{'+' if options.get('at_least_one') else '*'} {self.rule(_ANY_TEXT)}")
 
-    def _until(self, text: str) -> str:
-        """Free text up to the first place where `text` stands, and that."""
-        return self.rule(f"{_ANY_TEXT} {literal(text)}", attributes="[lazy]")
+    def until(self, text: str, path: str, excludes: Sequence[str] = ()) -> str:
+        """Free text, without any of `excludes`, up to the first place where `text` stands, and that."""
+        (_, is_token), *more = self._marks.parts(text)
+        if is_token:  # free text holds none
+            return self.rule(f"{self._free(_ANY_TEXT, excludes)} {self.literal(text)}")
+        if more:
+            raise _error(path, f"has {text!r:.60}, where free text cannot end: it is part text, part special token")
+        return self.rule(self._free(f"{_ANY_TEXT} {literal(text)}", excludes), attributes="[lazy]")
+
+    def _free(self, body: str, excludes: Sequence[str]) -> str:
+        """A text of this form with none of these in it. Special tokens are in no text."""
+        texts = [literal(text) for text in excludes if self._marks.parts(text) == [(text, False)]]
+        if not texts:
+            return body
+        name = f"TEXT_{len(self._rules)}"
+        self._rules.append(f"{name}: ({body}) & ~({_ANY_TEXT} ({' | '.join(texts)}) {_ANY_TEXT})")
+        return name
 
     def _tag(self, tag: dict[str, Any], path: str, begin: str) -> str:
         content = tag.get("content")
@@ -173,8 +207,9 @@ class _Builder:
         if not isinstance(end, str):
             raise _error(f"{path}.end", "must be a text")
         if isinstance(content, dict) and content.get("type") == "any_text" and end:
-            return self.rule(f"{literal(begin)} {self._until(end)}")
-        return self.rule(f"{literal(begin)} {self.format(content, f'{path}.content')} {literal(end)}")
+            excludes = _strings(content, "excludes", f"{path}.content") if content.get("excludes") else []
+            return self.rule(f"{self.literal(begin)} {self.until(end, f'{path}.end', excludes)}")
+        return self.rule(f"{self.literal(begin)} {self.format(content, f'{path}.content')} {self.literal(end)}")
 
 
 def _tags(value: dict[str, Any], path: str) -> list[dict[str, Any]]:
@@ -191,6 +226,7 @@ _FORMATS: Mapping[str, Callable[[_Builder, dict[str, Any], str], str]] = {
     "regex": _Builder.regex,
     "grammar": _Builder.grammar,
     "any_text": _Builder.any_text,
+    "parameters": _Builder.parameters,
     "sequence": _Builder.sequence,
     "or": _Builder.either,
     "tag": _Builder.tag,

@@ -108,8 +108,10 @@ class OutputFormats:
 
     tools: Callable[[Tools], ToolParser] | None = None
     reasoning: Callable[[], ReasoningParser] | None = None
-    form: CallForm | None = None
-    """How the model writes a call, where a grammar can say it."""
+    forms: tuple[CallForm, ...] = ()
+    """How the model writes calls, where a grammar can say it."""
+    name: str = ""
+    """Of the format of calls."""
     shown_ids: frozenset[int] = frozenset()
     """The tokenizer's special tokens that are marks of either: the text must show them."""
 
@@ -162,7 +164,8 @@ def output_formats(
     return OutputFormats(
         _tool_parser(tools, pattern),
         None if reasoning is None else _REASONING[reasoning],
-        None if kind is None or shown_ids else kind.form,  # in texts of grammars there are no special tokens
+        () if kind is None else kind.forms,
+        tools or "",
         shown_ids,
     )
 

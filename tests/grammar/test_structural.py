@@ -70,6 +70,19 @@ TAG = {"begin": "<t>", "content": {"type": "any_text"}, "end": "</t>"}
         ),
         ({"format": {"type": "tag", **TAG}}, ["<t>a</t>"], ["a", "<t>a"]),
         ({"format": {"type": "grammar", "grammar": 'start: "a" "b"'}}, ["ab"], ["a"]),
+        ({"format": {"type": "any_text", "excludes": ["no", "<"]}}, ["yes", "n o", ""], ["so no more", "a<"]),
+        (
+            {
+                "format": {
+                    "type": "tag",
+                    "begin": "<",
+                    "content": {"type": "any_text", "excludes": ["no"]},
+                    "end": ">",
+                }
+            },
+            ["<yes>", "<>"],
+            ["<so no>", "<no>", "<yes"],
+        ),
     ],
 )
 def test_what_tags_allow(
@@ -89,7 +102,7 @@ def test_what_tags_allow(
             {"format": {"type": "sequence", "elements": [{"type": "const_string"}]}},
             "structural_tag.format.elements[0].value must be a text.",
         ),
-        ({"format": {"type": "any_text", "excludes": ["a"]}}, "structural_tag.format.excludes is not supported."),
+        ({"format": {"type": "any_text", "excludes": [""]}}, "structural_tag.format.excludes must be a list of one or more"),
         (
             {"structures": [{"begin": "<a>", "end": ""}], "triggers": ["<b"]},
             "structural_tag.triggers has '<b', with which no tag begins.",

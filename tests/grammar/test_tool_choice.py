@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
+import jsonschema
 import pytest
 
 from octavo.errors import ValidationError
 from octavo.grammar.compile import Judge
 from octavo.grammar.matchers import Matchers
+from octavo.options.parsers import TOOL_PARSERS
 from octavo.parsing.formats import OutputFormats, output_formats
 from octavo.sampling.structured import StructuredOutputsParams
 from octavo.server.openai.tools import ToolChoice, read_tools
 from octavo.text.tokenizer import Tokenizer
 from tests.grammar.walks import accepts, start, walk
-from tests.parsing.feeding import Result, feed
+from tests.parsing.feeding import Result, feed, with_special_tokens
 
 POINT = {"type": "object", "properties": {"x": {"type": "integer"}}, "required": ["x"], "additionalProperties": False}
 TREE = {
@@ -28,7 +31,7 @@ TREE = {
     "additionalProperties": False,
     "$defs": {"kind": {"enum": ["red", "blue"]}},
 }
-FORMATS = ["hermes", "granite", "phi4_mini_json", "mistral", "qwen3_coder", None]  # the first three have a form for grammars
+FORMATS = ["hermes", "granite", "phi4_mini_json", "mistral", "deepseek_v31", "llama3_json", "qwen3_coder", None]
 
 
 def tools(*strict: str) -> list[Any]:
@@ -75,7 +78,7 @@ def check_arguments(name: str, arguments: str) -> None:
 
 @pytest.mark.parametrize("format", FORMATS)
 @pytest.mark.parametrize("only_one", [True, False])
-def test_required(judge: Judge, matchers: Matchers, tokenizer: Tokenizer, format: str | None, only_one: bool) -> None:  # C44
+def test_c44_required(judge: Judge, matchers: Matchers, tokenizer: Tokenizer, format: str | None, only_one: bool) -> None:
     formats = output_formats(format, None)
     choice = chosen("required", only_one=only_one)
     wanted = tag(choice, formats)
@@ -103,20 +106,175 @@ def test_named(judge: Judge, matchers: Matchers, tokenizer: Tokenizer, name: str
             check_arguments(name, arguments)
 
 
-def test_strict_functions_among_free_text(judge: Judge, matchers: Matchers, tokenizer: Tokenizer) -> None:
-    formats = output_formats("hermes", None)
-    choice = chosen("auto", "point")
-    wanted = tag(choice, formats)
+GOOD, BAD = {"x": 3}, {"y": 3}
+HERMES = '<tool_call>\n{"name": "%s", "arguments": %s}\n</tool_call>'
+QWEN = "<tool_call>\n<function=%s>\n%s</function>\n</tool_call>"
+GLM = "<tool_call>%s\n%s</tool_call>"
+DEEPSEEK = "<｜tool▁calls▁begin｜>%s<｜tool▁calls▁end｜>"
+V31 = "<｜tool▁call▁begin｜>%s<｜tool▁sep｜>%s<｜tool▁call▁end｜>"
+V3 = "<｜tool▁call▁begin｜>function<｜tool▁sep｜>%s\n```json\n%s\n```<｜tool▁call▁end｜>"
+JSON_LIST = '[{"name": "%s", "arguments": %s}]'
+STRICT_FORMS = {
+    "hermes": [HERMES, '<tool_calls>[{"name": "%s", "arguments": %s}]</tool_calls>'],
+    "granite": [f"<|tool_call|>{JSON_LIST}", f"<tool_call>{JSON_LIST}"],
+    "phi4_mini_json": [f"functools{JSON_LIST}", f"<|tool_call|>{JSON_LIST}<|/tool_call|>"],
+    "llama3_json": ['<|python_tag|>{"name": "%s", "parameters": %s}'],
+    "mistral": ["[TOOL_CALLS]%s[ARGS]%s", f"[TOOL_CALLS]{JSON_LIST}"],
+    "deepseek_v3": [V3, DEEPSEEK.replace("%s", V3)],
+    "deepseek_v31": [V31, DEEPSEEK.replace("%s", V31)],
+}
+BARE_FORMS = {
+    "json": [JSON_LIST, JSON_LIST[1:-1]],
+    "llama3_json": ['{"name": "%s", "parameters": %s}'],
+    "granite": [JSON_LIST],
+}
+
+
+@pytest.fixture(scope="module")
+def marked(tokenizer: Tokenizer) -> tuple[Judge, Matchers, Tokenizer]:
+    """Where all marks of all formats are special tokens."""
+    names = {*TOOL_PARSERS} - {"auto", "regex"}
+    special = {mark for name in names for mark in getattr(output_formats(name, None).tools, "special", ())}
+    other = with_special_tokens(special)
+    matchers = Matchers(lambda: other, lambda tokenizer: tokenizer.eos_token_ids)
+    return Judge([other.token_text(id) for id in other.special_ids]), matchers, other
+
+
+@pytest.mark.parametrize(("name", "form"), [(name, form) for name, forms in STRICT_FORMS.items() for form in forms], ids=str)
+@pytest.mark.parametrize("are_special", [False, True])
+def test_strict_functions_among_free_text(
+    judge: Judge, matchers: Matchers, tokenizer: Tokenizer, marked: Any, name: str, form: str, are_special: bool
+) -> None:
+    """Text is free until a call begins, whether its marks are text or special tokens."""
+    if are_special:
+        judge, matchers, tokenizer = marked
+    wanted = tag(chosen("auto", "point"), output_formats(name, None))
 
     def is_allowed(text: str) -> bool:
         return accepts(start(judge, matchers, **wanted), tokenizer, text)
 
-    call = '<tool_call>\n{"name": "%s", "arguments": %s}\n</tool_call>'
+    good, bad = form % ("point", json.dumps(GOOD)), form % ("point", json.dumps(BAD))
     assert is_allowed("Just text with {braces}.")
-    assert is_allowed("Let me see. " + call % ("point", '{"x": 3}') + " and " + call % ("tree", '{"any": [1]}'))
-    assert not is_allowed(call % ("point", '{"y": 3}'))
-    assert not is_allowed(call % ("nothing", "{}"))
-    assert not is_allowed('<tool_call>{"name": "point"')
+    assert is_allowed("")
+    assert is_allowed(good)
+    assert is_allowed("Let me see. " + good + form % ("tree", '{"any": [1]}'))
+    assert is_allowed(f"Both: {good}{good}")
+    assert not is_allowed(bad)
+    assert not is_allowed(f"Ok. {bad}")
+    assert not is_allowed(f"{good} {bad}")
+    assert not is_allowed(form % ("nothing", "{}"))
+    assert not is_allowed(good[:-2])
+
+
+@pytest.mark.parametrize(("name", "form"), [(name, form) for name, forms in BARE_FORMS.items() for form in forms], ids=str)
+def test_strict_functions_without_a_mark(
+    judge: Judge, matchers: Matchers, tokenizer: Tokenizer, name: str, form: str
+) -> None:
+    """What begins like a call is one."""
+    wanted = tag(chosen("auto", "point"), output_formats(name, None))
+
+    def is_allowed(text: str) -> bool:
+        return accepts(start(judge, matchers, **wanted), tokenizer, text)
+
+    good, bad = form % ("point", json.dumps(GOOD)), form % ("point", json.dumps(BAD))
+    assert is_allowed(good)
+    assert is_allowed(f"{good} and so on {bad}")  # behind text it is no call
+    assert is_allowed(f"So: {bad}")
+    assert is_allowed("")
+    assert not is_allowed(bad)
+    assert not is_allowed(f"\n {bad}")
+    assert not is_allowed('{"k": 2} is what I keep')
+
+
+ORDER = {
+    "type": "object",
+    "properties": {
+        "note": {"type": "string"},
+        "kind": {"type": "string", "enum": ["tea", "dark coffee"]},
+        "count": {"type": "integer", "minimum": 1, "maximum": 99},
+        "where": {"$ref": "#/properties/place"},
+        "place": {"type": ["object", "null"], "properties": {"x": {"type": "integer"}}, "additionalProperties": False},
+    },
+    "required": ["note", "kind", "count"],
+    "additionalProperties": False,
+}
+VALUES = {"note": "a < b\n</p>", "kind": "tea", "count": "7", "place": '{"x": 1}'}
+QWEN_PARAMETER, GLM_PARAMETER = "<parameter=%s>\n%s\n</parameter>\n", "<arg_key>%s</arg_key>\n<arg_value>%s</arg_value>\n"
+
+
+@pytest.mark.parametrize(("name", "form", "one"), [("qwen3_coder", QWEN, QWEN_PARAMETER), ("glm45", GLM, GLM_PARAMETER)])
+@pytest.mark.parametrize("are_special", [False, True])
+def test_strict_functions_whose_arguments_have_marks(
+    judge: Judge,
+    matchers: Matchers,
+    tokenizer: Tokenizer,
+    marked: Any,
+    name: str,
+    form: str,
+    one: str,
+    are_special: bool,
+) -> None:
+    if are_special:
+        judge, matchers, tokenizer = marked
+    functions = [
+        {"type": "function", "function": {"name": "order", "strict": True, "parameters": ORDER}},
+        {"type": "function", "function": {"name": "other"}},
+    ]
+    formats = output_formats(name, None)
+    choice = read_tools(functions, "auto", looks_for_calls=True)
+    wanted = tag(choice, formats)
+
+    def is_allowed(values: dict[str, str], function: str = "order") -> bool:
+        text = "Well. " + form % (function, "".join(one % item for item in values.items()))
+        good = accepts(start(judge, matchers, **wanted), tokenizer, text)
+        if good:
+            ((called, arguments),) = read(choice, formats, text).calls
+            assert called == function
+            if function == "order":
+                jsonschema.validate(json.loads(arguments), ORDER)
+        return good
+
+    assert accepts(start(judge, matchers, **wanted), tokenizer, "Only text < with > marks.")
+    assert is_allowed(VALUES)
+    assert is_allowed({**VALUES, "kind": "dark coffee"})
+    assert is_allowed({key: VALUES[key] for key in ORDER["required"]})
+    assert is_allowed({"anything": "goes", "like": "this"}, "other")
+    for wrong in (
+        {"kind": "water"},
+        {"count": "seven"},
+        {"count": "100"},
+        {"place": '{"y": 1}'},
+        {"place": "here"},
+        {"more": "1"},
+        {"note": f"a{one % ('count', '5')}"},
+    ):
+        assert not is_allowed({**VALUES, **wrong}), wrong
+    assert not is_allowed({"note": "x", "count": "7"})
+    assert not is_allowed({}, "nothing")
+
+
+@pytest.mark.parametrize(
+    ("schema", "path"),
+    [
+        ({"properties": {"a": {"type": "string", "pattern": "a+"}}}, "$.properties.a.pattern"),
+        ({"properties": {"a": {"type": "string", "enum": [1]}}}, "$.properties.a.enum"),
+        ({"anyOf": [{"properties": {"a": {}}}]}, "$.anyOf"),
+        ({"properties": {"a": {}}, "required": ["b"]}, "$.required"),
+        ({"properties": {"a>b": {}}}, "$.properties"),
+        ({"properties": {"a": {"not": {}}}}, "$.properties.a.not"),
+    ],
+)
+def test_schemas_that_arguments_with_marks_cannot_have(judge: Judge, schema: Any, path: str) -> None:
+    functions = [{"type": "function", "function": {"name": "f", "strict": True, "parameters": schema}}]
+    choice = read_tools(functions, "auto", looks_for_calls=True)
+    with pytest.raises(ValidationError, match=re.escape(f"The JSON schema cannot be enforced: {path}: ")):
+        judge.compile(choice.constrained(None, output_formats("qwen3_coder", None)))
+
+
+@pytest.mark.parametrize("name", ["gemma4", "functiongemma", "pythonic", "openai", "regex", "raw"])
+def test_formats_in_which_strict_is_refused(name: str) -> None:
+    with pytest.raises(ValidationError, match=rf"cannot be enforced in this model's format of calls \({name}\)"):
+        chosen("auto", "point").constrained(None, output_formats(name, None, pattern="(?P<name>)(?P<arguments>)"))
 
 
 def test_strict_functions_beside_a_response_format(judge: Judge, matchers: Matchers, tokenizer: Tokenizer) -> None:
@@ -138,10 +296,8 @@ def test_what_cannot_be_forced_is_refused() -> None:
         chosen("required").constrained(asked, output_formats("hermes", None))
     with pytest.raises(ValidationError, match="only with a response format of JSON"):
         chosen("auto", "point").constrained(asked, output_formats("hermes", None))
-    with pytest.raises(ValidationError, match="cannot be enforced in this model's format of calls"):
-        chosen("auto", "point").constrained(None, output_formats("qwen3_coder", None))
     assert chosen("auto").constrained(asked, output_formats("hermes", None)) is asked
-    assert chosen("none", "point").constrained(None, output_formats("qwen3_coder", None)) is None
+    assert chosen("none", "point").constrained(None, output_formats("gemma4", None)) is None
 
 
 @pytest.mark.parametrize(

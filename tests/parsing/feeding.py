@@ -6,9 +6,13 @@ import random
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
+import tokenizers
+from tokenizers import AddedToken, decoders, models, pre_tokenizers
+
 from octavo.parsing.answer import AnswerParser
 from octavo.parsing.formats import OutputFormats, output_formats
 from octavo.parsing.parts import CallArguments, CallBegin, Content, Part, reasoning_and_calls
+from octavo.text.tokenizer import Tokenizer
 from tests.parsing.fixtures import PATTERN, TOOLS
 
 
@@ -82,3 +86,15 @@ def random_cuts(text: str, count: int) -> Iterator[list[int]]:
     numbers = random.Random(text)
     for _ in range(count):
         yield sorted(numbers.choices(range(len(text) + 1), k=numbers.randrange(1, 12)))
+
+
+def with_special_tokens(marks: set[str]) -> Tokenizer:
+    """A small tokenizer in which these, and `<|pad|>` and `<|end|>`, are special tokens."""
+    backend = tokenizers.Tokenizer(
+        models.BPE(vocab={c: i for i, c in enumerate(pre_tokenizers.ByteLevel.alphabet())}, merges=[])
+    )
+    backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    backend.decoder = decoders.ByteLevel()
+    special = sorted({*marks, "<|pad|>", "<|end|>"})
+    backend.add_special_tokens([AddedToken(text, special=True, normalized=False) for text in special])
+    return Tokenizer(backend, {"eos_token": "<|end|>"})

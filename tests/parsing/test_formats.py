@@ -7,8 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import tokenizers
-from tokenizers import AddedToken, decoders, models, pre_tokenizers
 
 from octavo.engine.request import RequestDelta
 from octavo.options.parsers import REASONING_PARSERS, TOOL_PARSERS
@@ -17,7 +15,7 @@ from octavo.parsing.parts import CallArguments, CallBegin, Part, reasoning_and_c
 from octavo.parsing.pipeline import OutputPipeline
 from octavo.sampling.params import SamplingParams
 from octavo.text.tokenizer import Tokenizer, load_tokenizer
-from tests.parsing.feeding import every_cut_in_two, feed, formats, parser, pieces, random_cuts
+from tests.parsing.feeding import every_cut_in_two, feed, formats, parser, pieces, random_cuts, with_special_tokens
 from tests.parsing.fixtures import PATTERN, REASONING_FIXTURES, TOOL_FIXTURES, Fixture, Thought
 
 TOOLS = [(name, fixture) for name, fixtures in TOOL_FIXTURES.items() for fixture in fixtures]
@@ -101,25 +99,13 @@ def by_tokens(tokenizer: Tokenizer, name: str, text: str, sizes: list[int]) -> t
 
 
 @pytest.mark.parametrize(("name", "fixture"), [each for each in TOOLS if each[0] != "openai"])
-def test_bursts_of_tokens(smol: Tokenizer, name: str, fixture: Fixture) -> None:  # C38
+def test_c38_bursts_of_tokens(smol: Tokenizer, name: str, fixture: Fixture) -> None:
     _, one_by_one = by_tokens(smol, name, fixture.text, [1])
     assert one_by_one[:2] == (fixture.content, "I think.")
     assert [call for call, _ in one_by_one[2]] == [call for call, _ in fixture.calls]
     for size in range(2, 9):
         assert by_tokens(smol, name, fixture.text, [size])[1] == one_by_one
     assert by_tokens(smol, name, fixture.text, [3, 1, 8, 2])[1] == one_by_one
-
-
-def with_special_tokens(marks: set[str]) -> Tokenizer:
-    """A small tokenizer in which these, and `<|pad|>` and `<|end|>`, are special tokens."""
-    backend = tokenizers.Tokenizer(
-        models.BPE(vocab={c: i for i, c in enumerate(pre_tokenizers.ByteLevel.alphabet())}, merges=[])
-    )
-    backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    backend.decoder = decoders.ByteLevel()
-    special = sorted({*marks, "<|pad|>", "<|end|>"})
-    backend.add_special_tokens([AddedToken(text, special=True, normalized=False) for text in special])
-    return Tokenizer(backend, {"eos_token": "<|end|>"})
 
 
 @pytest.mark.parametrize(("name", "fixture"), TOOLS)
@@ -159,7 +145,7 @@ LONG = "word " * 400
         ("gemma4", f'<|tool_call>call:save{{note:<|"|>{LONG}<|"|>}}<tool_call|>'),
     ],
 )
-def test_arguments_come_as_they_are_written(smol: Tokenizer, name: str, text: str) -> None:  # C37
+def test_c37_arguments_come_as_they_are_written(smol: Tokenizer, name: str, text: str) -> None:
     pushed, said = by_tokens(smol, name, text, [1])
     assert json.loads(said[2][0][1]) == {"note": LONG}
     parts = [part for parts in pushed for part in parts]

@@ -20,7 +20,7 @@ def tool_server(intake: Intake) -> Iterator[RunningServer]:
         yield server
 
 
-def test_a_call_without_arguments(tool_server: RunningServer) -> None:  # C01
+def test_c01_a_call_without_arguments(tool_server: RunningServer) -> None:
     got = answer(tool_server, call_text("now", {}))
     assert (got.content, got.reasoning) == (None, None)
     assert got.calls == [("now", "{}")]
@@ -28,23 +28,23 @@ def test_a_call_without_arguments(tool_server: RunningServer) -> None:  # C01
 
 
 @pytest.mark.parametrize("value", ["mkdir -p a/{b,c", "}", "]", '"', "\\", 'a\\"', "</tool_call>"])
-def test_unbalanced_characters_in_strings(tool_server: RunningServer, value: str) -> None:  # C02
+def test_c02_unbalanced_characters_in_strings(tool_server: RunningServer, value: str) -> None:
     ((name, arguments),) = answer(tool_server, call_text("weather", {"city": value})).calls
     assert (name, json.loads(arguments)) == ("weather", {"city": value})
 
 
-def test_a_stray_marker_in_prose(tool_server: RunningServer) -> None:  # C04
+def test_c04_a_stray_marker_in_prose(tool_server: RunningServer) -> None:
     got = answer(tool_server, "I could use <tool_call> for this. " + call_text("save", {"x": 1}))
     assert got.content == "I could use <tool_call> for this. "
     assert got.calls == [("save", '{"x": 1}')]
 
 
-def test_text_before_a_call(tool_server: RunningServer) -> None:  # C05
+def test_c05_text_before_a_call(tool_server: RunningServer) -> None:
     got = answer(tool_server, "Let me check." + call_text("now", {}))
     assert (got.content, got.calls) == ("Let me check.", [("now", "{}")])
 
 
-def test_three_calls(tool_server: RunningServer) -> None:  # C07
+def test_c07_three_calls(tool_server: RunningServer) -> None:
     got = answer(
         tool_server, "\n".join([call_text("now", {}), call_text("save", {"x": 1}), call_text("weather", {"city": "Oslo"})])
     )
@@ -52,12 +52,12 @@ def test_three_calls(tool_server: RunningServer) -> None:  # C07
     assert got.content is None
 
 
-def test_arguments_keep_their_characters(tool_server: RunningServer) -> None:  # C08
+def test_c08_arguments_keep_their_characters(tool_server: RunningServer) -> None:
     got = answer(tool_server, call_text("weather", {"city": "Zürich", "note": "東京 🙂"}))
     assert got.calls == [("weather", '{"city": "Zürich", "note": "東京 🙂"}')]
 
 
-def test_a_stop_string_inside_a_call(tool_server: RunningServer) -> None:  # C10
+def test_c10_a_stop_string_inside_a_call(tool_server: RunningServer) -> None:
     got = answer(tool_server, '<tool_call>\n{"name": "weather", "arguments": {"city": "x STOP y"}}', stop=["STOP"])
     assert got.calls == [("weather", '{"city": "x ')]
     assert (got.finish_reason, got.stop_reason) == ("stop", "STOP")
@@ -67,13 +67,13 @@ def test_a_stop_string_inside_a_call(tool_server: RunningServer) -> None:  # C10
 
 @pytest.mark.parametrize("text", ["{}", '{"k": 2} is what I keep', '{"name":"Rex","age":4}', '```json\n{"name":"Rex"}\n```'])
 @pytest.mark.parametrize("format", ["hermes", "llama3_json"])
-def test_json_that_is_no_call(intake: Intake, text: str, format: str) -> None:  # C14
+def test_c14_json_that_is_no_call(intake: Intake, text: str, format: str) -> None:
     with conversing(intake, tool_call_parser=format) as server:
         got = answer(server, text)
         assert (got.content, got.calls, got.finish_reason) == (text, [], "stop")
 
 
-def test_long_arguments_are_streamed(tool_server: RunningServer) -> None:  # C37
+def test_c37_long_arguments_are_streamed(tool_server: RunningServer) -> None:
     text = "word " * 400
     body = {"messages": ASK, "tools": TOOLS}
     events = tool_server.events(CHAT, body, x_request_id=script(tool_server, call_text("weather", {"note": text})))
@@ -85,7 +85,7 @@ def test_long_arguments_are_streamed(tool_server: RunningServer) -> None:  # C37
     assert json.loads("".join(call["arguments"] for call in calls)) == {"note": text}
 
 
-def test_a_cut_answer_has_no_finished_call(tool_server: RunningServer) -> None:  # C40
+def test_c40_a_cut_answer_has_no_finished_call(tool_server: RunningServer) -> None:
     got = answer(tool_server, call_text("weather", {"city": "Oslo"}), max_tokens=4)
     assert (got.calls, got.finish_reason) == ([], "length")
     got = answer(tool_server, call_text("weather", {"city": "Llanfairpwllgwyngyll"}), max_tokens=24)
@@ -102,7 +102,7 @@ def test_a_cut_answer_has_no_finished_call(tool_server: RunningServer) -> None: 
         {"tools": [], "tool_choice": "auto"},
     ],
 )
-def test_no_tools_are_as_if_absent(tool_server: RunningServer, more: Any) -> None:  # C41
+def test_c41_no_tools_are_as_if_absent(tool_server: RunningServer, more: Any) -> None:
     text = call_text("now", {})
     got = answer(tool_server, text, **more)
     assert (got.content, got.calls, got.finish_reason) == (text, [], "stop")
@@ -110,7 +110,7 @@ def test_no_tools_are_as_if_absent(tool_server: RunningServer, more: Any) -> Non
 
 @pytest.mark.parametrize("choice", ["required", {"type": "function", "function": {"name": "now"}}])
 @pytest.mark.parametrize("stream", [False, True])
-def test_a_forced_choice_needs_tools(tool_server: RunningServer, choice: Any, stream: bool) -> None:  # C41
+def test_c41_a_forced_choice_needs_tools(tool_server: RunningServer, choice: Any, stream: bool) -> None:
     response = tool_server.post(CHAT, {"messages": ASK, "tools": [], "tool_choice": choice, "stream": stream})
     assert (response.status_code, response.json()["error"]["param"]) == (400, "tool_choice")
     assert "When using `tool_choice`, `tools` must be set." in response.json()["error"]["message"]
@@ -134,7 +134,7 @@ def rendered(server: RunningServer, messages: list[Any], **body: Any) -> str:
         ([], ""),
     ],
 )
-def test_histories_with_calls(tool_server: RunningServer, calls: Any, printed: str) -> None:  # C43, C145
+def test_c43_c145_histories_with_calls(tool_server: RunningServer, calls: Any, printed: str) -> None:
     history = [
         *ASK,
         {"role": "assistant", "content": None, "reasoning": "hm", "tool_calls": calls},
@@ -190,38 +190,38 @@ def test_reasoning_and_content(tool_server: RunningServer) -> None:
     assert answer(tool_server, "It rains.").usage["completion_tokens_details"] == {"reasoning_tokens": 0}
 
 
-def test_a_prompt_that_ends_behind_the_block(tool_server: RunningServer) -> None:  # C46
+def test_c46_a_prompt_that_ends_behind_the_block(tool_server: RunningServer) -> None:
     got = answer(tool_server, "Answer", chat_template_kwargs={"enable_thinking": False})
     assert (got.content, got.reasoning) == ("Answer", None)
 
 
-def test_a_block_that_is_never_closed(tool_server: RunningServer) -> None:  # C47
+def test_c47_a_block_that_is_never_closed(tool_server: RunningServer) -> None:
     got = answer(tool_server, "I think and think " * 20, max_tokens=20, chat_template_kwargs={"enable_thinking": True})
     assert (got.content, got.finish_reason) == (None, "length")
     assert got.reasoning.startswith("I think and think I think")
     assert got.usage["completion_tokens_details"] == {"reasoning_tokens": 20}
 
 
-def test_a_call_behind_reasoning(tool_server: RunningServer) -> None:  # C49
+def test_c49_a_call_behind_reasoning(tool_server: RunningServer) -> None:
     got = answer(tool_server, f"<think>{THOUGHT}</think>\n\n{call_text('now', {})}")
     assert (got.reasoning, got.content, got.calls) == (THOUGHT, None, [("now", "{}")])
     assert got.finish_reason == "tool_calls"
 
 
-def test_a_call_inside_of_reasoning_is_reasoning(tool_server: RunningServer) -> None:  # C49
+def test_c49_a_call_inside_of_reasoning_is_reasoning(tool_server: RunningServer) -> None:
     inside = THOUGHT + call_text("now", {})
     got = answer(tool_server, f"<think>{inside}</think>Done.")
     assert (got.reasoning, got.content, got.calls, got.finish_reason) == (inside, "Done.", [], "stop")
 
 
-def test_a_stop_string_counts_inside_of_reasoning(tool_server: RunningServer) -> None:  # C50
+def test_c50_a_stop_string_counts_inside_of_reasoning(tool_server: RunningServer) -> None:
     got = answer(tool_server, "<think>a\nObservation b</think>c", stop=["\nObservation"])
     assert (got.reasoning, got.content, got.stop_reason) == ("a", None, "\nObservation")
     got = answer(tool_server, "<think>Observation a</think>b\nObservation c", stop=["\nObservation"])
     assert (got.reasoning, got.content) == ("Observation a", "b")
 
 
-def test_stop_strings_do_not_hide_the_marks(intake: Intake) -> None:  # C71
+def test_c71_stop_strings_do_not_hide_the_marks(intake: Intake) -> None:
     with conversing(intake, reasoning_parser="deepseek_r1") as server:
         endless = answer(server, "I think " * 20, max_tokens=12)
         assert endless.usage["completion_tokens_details"] == {"reasoning_tokens": 12}
@@ -280,7 +280,7 @@ def test_each_of_n_has_its_own_calls(tool_server: RunningServer) -> None:
     assert {call["index"] for call in calls} == {0, 1}
 
 
-def test_logprobs_come_with_the_tokens_of_calls(tool_server: RunningServer) -> None:  # C85
+def test_c85_logprobs_come_with_the_tokens_of_calls(tool_server: RunningServer) -> None:
     text = f"<think>{THOUGHT}</think>{call_text('now', {})}"
     body = {"messages": ASK, "tools": TOOLS, "logprobs": True, "return_token_ids": True}
     whole = tool_server.post(CHAT, body, x_request_id=script(tool_server, text)).json()["choices"][0]
@@ -313,7 +313,7 @@ def test_logprobs_come_with_the_tokens_of_calls(tool_server: RunningServer) -> N
         ),
     ],
 )
-def test_what_is_wrong_with_tools_is_said(tool_server: RunningServer, more: Any, param: str, message: str) -> None:  # C127
+def test_c127_what_is_wrong_with_tools_is_said(tool_server: RunningServer, more: Any, param: str, message: str) -> None:
     response = tool_server.post(CHAT, {"messages": ASK, **more})
     assert (response.status_code, response.json()["error"]["param"]) == (400, param)
     assert message in response.json()["error"]["message"]
@@ -321,7 +321,7 @@ def test_what_is_wrong_with_tools_is_said(tool_server: RunningServer, more: Any,
 
 def test_strict_functions_need_a_format_for_grammars(intake: Intake) -> None:
     strict = [{"type": "function", "function": {"name": "f", "strict": True}}]
-    with conversing(intake, tool_call_parser="qwen3_coder") as server:
+    with conversing(intake, tool_call_parser="gemma4") as server:
         response = server.post(CHAT, {"messages": ASK, "tools": strict})
         assert (response.status_code, response.json()["error"]["param"]) == (400, "tools")
         assert "`strict` of a function cannot be enforced" in response.json()["error"]["message"]

@@ -17,14 +17,31 @@ _MAX_REREAD = 1 << 18  # characters: a second of work at the most
 
 
 @dataclass(frozen=True)
-class CallForm:
-    """How a model writes a call whose arguments are JSON: what stands before them (NAME is the name as JSON) and behind
-    them, what tells that a call begins, and what stands between two calls."""
+class ParameterForm:
+    """How a model writes one argument that has marks of its own: what stands before it (with KEY) and behind it, and marks
+    that no value may hold, since the parser would take them for its end."""
 
     begin: str
     end: str
-    trigger: str
+    excludes: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class CallForm:
+    """How a model writes calls: `opening`, one call or more with `separator` between them, `closing`. A call is `begin`
+    (with NAME, or "NAME" for the name as JSON), the arguments and `end`."""
+
+    begin: str
+    end: str
+    trigger: str = ""
+    """What tells that calls begin: the start of `opening` and `begin`. Without one they stand at the answer's start."""
+    opening: str = ""
     separator: str = "\n"
+    closing: str = ""
+    parameters: ParameterForm | None = None
+    """None: the arguments are a JSON object."""
+    starts: str = ""
+    """Without a trigger: characters with which an answer begins that the parser may take for a call."""
 
 
 class ToolParser:
@@ -37,8 +54,8 @@ class ToolParser:
 
     special: ClassVar[tuple[str, ...]] = ()
     """Marks of the format that may be special tokens of a tokenizer: they have to be in the text."""
-    form: ClassVar[CallForm | None] = None
-    """How calls are written, where a grammar can say it."""
+    forms: ClassVar[tuple[CallForm, ...]] = ()
+    """How calls are written, together all that begins like one to the parser; empty where no grammar can say it."""
 
     def __init__(self, tools: Tools) -> None:
         self.tools = tools

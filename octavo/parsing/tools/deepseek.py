@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from octavo.parsing.json_text import pass_value
 from octavo.parsing.scanner import Markers, Reading
-from octavo.parsing.tools.base import ToolParser
+from octavo.parsing.tools.base import CallForm, ToolParser
 
 _CALLS_BEGIN, _CALLS_END = "<｜tool▁calls▁begin｜>", "<｜tool▁calls▁end｜>"
 _BEGIN, _SEPARATOR, _END = "<｜tool▁call▁begin｜>", "<｜tool▁sep｜>", "<｜tool▁call▁end｜>"
@@ -17,10 +17,20 @@ _AFTER_HEAD = Markers([_SEPARATOR, _BEGIN, _END, _CALLS_END])
 _AFTER_NAME = Markers(["\n", _FENCE, _BEGIN, _END, _CALLS_END])
 
 
+def _forms(begin: str, end: str, separator: str) -> tuple[CallForm, CallForm]:
+    """The marks round all calls may be missing."""
+    all_of_them = CallForm(begin, end, trigger=_CALLS_BEGIN, opening=_CALLS_BEGIN, separator=separator, closing=_CALLS_END)
+    return all_of_them, CallForm(begin, end, trigger=_BEGIN, separator=separator)
+
+
 class DeepSeekParser(ToolParser):
     """Both forms are told apart by what follows the separator, so that either name reads both."""
 
     special = (_CALLS_BEGIN, _CALLS_END, _BEGIN, _SEPARATOR, _END)
+    forms = (
+        *_forms(f"{_BEGIN}NAME{_SEPARATOR}", _END, ""),
+        *_forms(f"{_BEGIN}function{_SEPARATOR}NAME\n```json\n", f"\n```{_END}", "\n"),
+    )
 
     def run(self) -> Reading[None]:
         """See `ToolParser`."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from octavo.parsing.scanner import Emit, Markers, Reading
+from octavo.parsing.tools.base import CallForm, ParameterForm
 from octavo.parsing.tools.typed import TypedToolParser
 
 _OPEN, _CLOSE = "<tool_call>", "</tool_call>"
@@ -11,11 +12,18 @@ _VALUE, _VALUE_END = "<arg_value>", "</arg_value>"
 _AFTER_KEY, _AFTER_VALUE = Markers([_KEY_END, _VALUE]), Markers([_VALUE_END])
 
 
+def _form(line_end: str) -> CallForm:
+    """GLM 4.5 writes line ends, GLM 4.7 does not."""
+    parameters = ParameterForm(f"{_KEY}KEY{_KEY_END}{line_end}{_VALUE}", f"{_VALUE_END}{line_end}", (_KEY, _CLOSE))
+    return CallForm(f"{_OPEN}NAME{line_end}", _CLOSE, trigger=_OPEN, parameters=parameters)
+
+
 class Glm45Parser(TypedToolParser):
     """A value ends at the first `</arg_value>` behind which, after white space, another key, the call's end or the answer's
     stands; tags inside it are text. A doubled closing tag of a key is read as one."""
 
     special = (_OPEN, _CLOSE, _KEY, _KEY_END, _VALUE, _VALUE_END)
+    forms = (_form("\n"), _form(""))
 
     def run(self) -> Reading[None]:
         """See `ToolParser`."""

@@ -14,4 +14,14 @@ class HermesParser(MarkedJsonParser):
     opening = ("<tool_call>", "<tool_calls>")
     closing = ("</tool_call>", "</tool_calls>")
     special = (*opening, *closing)
-    form = CallForm('<tool_call>\n{"name": NAME, "arguments": ', "}\n</tool_call>", trigger="<tool_call>")
+    forms = (
+        CallForm('<tool_call>\n{"name": "NAME", "arguments": ', "}\n</tool_call>", trigger="<tool_call>"),
+        CallForm(
+            '{"name": "NAME", "arguments": ',
+            "}",
+            trigger="<tool_calls>",
+            opening="<tool_calls>[",
+            separator=", ",
+            closing="]</tool_calls>",
+        ),
+    )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from octavo.parsing.scanner import Markers, Reading
+from octavo.parsing.tools.base import CallForm
 from octavo.parsing.tools.json_calls import JsonToolParser
 
 _FENCE = "```"
@@ -11,6 +12,11 @@ _FENCE = "```"
 class JsonParser(JsonToolParser):
     """`{"name": ..., "arguments": {...}}` (or `parameters`) for a function that the request offers, at the start of the
     answer. Everything behind the calls is content."""
+
+    forms = (
+        CallForm('{"name": "NAME", "arguments": ', "}", separator=", ", opening="[", closing="]", starts="[{`"),
+        CallForm('{"name": "NAME", "arguments": ', "}", separator=", ", starts="[{`"),
+    )
 
     def run(self) -> Reading[None]:
         """See `ToolParser`."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from octavo.parsing.tools.base import CallForm
 from octavo.parsing.tools.json_calls import MarkedJsonParser
 
 
@@ -13,3 +14,7 @@ class Llama3JsonParser(MarkedJsonParser):
     closing = ("<|eom_id|>",)
     special = ("<|python_tag|>",)
     is_bare = True
+    forms = (
+        CallForm('{"name": "NAME", "parameters": ', "}", separator="; ", starts="[{"),
+        CallForm('{"name": "NAME", "parameters": ', "}", trigger="<|python_tag|>", opening="<|python_tag|>", separator="; "),
+    )

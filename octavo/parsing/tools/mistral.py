@@ -7,6 +7,7 @@ import string
 
 from octavo.parsing.json_text import pass_value
 from octavo.parsing.scanner import Reading
+from octavo.parsing.tools.base import CallForm
 from octavo.parsing.tools.json_calls import JsonToolParser
 
 _CALLS, _ID, _ARGUMENTS = "[TOOL_CALLS]", "[CALL_ID]", "[ARGS]"
@@ -18,6 +19,12 @@ class MistralParser(JsonToolParser):
     """The older form is a list of objects, the newer one a name (perhaps with an id) and an object for each call."""
 
     special = (_CALLS, _ID, _ARGUMENTS)
+    forms = (
+        CallForm("[TOOL_CALLS]NAME[ARGS]", "", trigger=_CALLS, separator=""),
+        CallForm(
+            '{"name": "NAME", "arguments": ', "}", trigger=_CALLS, opening="[TOOL_CALLS][", separator=", ", closing="]"
+        ),
+    )
 
     def run(self) -> Reading[None]:
         """See `ToolParser`."""

@@ -12,4 +12,16 @@ class Phi4MiniParser(MarkedJsonParser):
     opening = ("functools", "<|tool_call|>")
     closing = ("<|/tool_call|>",)
     special = ("<|tool_call|>", "<|/tool_call|>")
-    form = CallForm('functools[{"name": NAME, "arguments": ', "}]", trigger="functools[")
+    forms = (
+        CallForm(
+            '{"name": "NAME", "arguments": ', "}", trigger="functools", opening="functools[", separator=", ", closing="]"
+        ),
+        CallForm(
+            '{"name": "NAME", "arguments": ',
+            "}",
+            trigger="<|tool_call|>",
+            opening="<|tool_call|>[",
+            separator=", ",
+            closing="]<|/tool_call|>",
+        ),
+    )

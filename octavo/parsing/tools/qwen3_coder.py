@@ -4,6 +4,7 @@ and Seed-OSS, whose outer tag is `<seed:tool_call>`."""
 from __future__ import annotations
 
 from octavo.parsing.scanner import Emit, Markers, Reading
+from octavo.parsing.tools.base import CallForm, ParameterForm
 from octavo.parsing.tools.typed import TypedToolParser
 
 _OPEN, _CLOSE = "<tool_call>", "</tool_call>"
@@ -14,6 +15,12 @@ _HEAD_END = Markers([">", "<", "\n"])
 _VALUE_END = Markers(
     [_PARAMETER_END, *(f"\n{marker}" for marker in (_PARAMETER_END, _PARAMETER, _FUNCTION_END, _CLOSE, _SEED_CLOSE))]
 )
+
+_PARAMETERS = ParameterForm(f"{_PARAMETER}KEY>\n", f"\n{_PARAMETER_END}\n", (_PARAMETER, _FUNCTION_END, _CLOSE, _SEED_CLOSE))
+
+
+def _form(before: str, behind: str, trigger: str) -> CallForm:
+    return CallForm(f"{before}{_FUNCTION}NAME>\n", f"{_FUNCTION_END}{behind}", trigger=trigger, parameters=_PARAMETERS)
 
 
 class Qwen3CoderParser(TypedToolParser):
@@ -28,6 +35,11 @@ class Qwen3CoderParser(TypedToolParser):
     """
 
     special = (_OPEN, _CLOSE, _SEED_OPEN, _SEED_CLOSE)
+    forms = (
+        _form(f"{_OPEN}\n", f"\n{_CLOSE}", _OPEN),
+        _form(f"{_SEED_OPEN}\n", f"\n{_SEED_CLOSE}", _SEED_OPEN),
+        _form("", "", _FUNCTION),
+    )
 
     def run(self) -> Reading[None]:
         """See `ToolParser`."""

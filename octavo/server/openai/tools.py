@@ -10,7 +10,7 @@ from typing import Any, NoReturn
 from octavo.errors import ValidationError
 from octavo.parsing.formats import OutputFormats
 from octavo.parsing.tools.base import ToolParser
-from octavo.parsing.tools.forced import NamedCallParser, arguments_schema, calls_tag, strict_tag
+from octavo.parsing.tools.forced import GENERIC_FORM, NamedCallParser, arguments_schema, calls_tag, json_forms, strict_tag
 from octavo.parsing.tools.json import JsonParser
 from octavo.sampling.structured import StructuredOutputsParams
 
@@ -32,7 +32,7 @@ class ToolChoice:
         """A new parser of the answer's calls; None where there can be none."""
         if self.mode == "function":
             return NamedCallParser(self.functions, self.name or "")
-        if self.mode == "required" and formats.form is None:
+        if self.mode == "required" and json_forms(formats.forms) == (GENERIC_FORM,):
             return JsonParser(self.functions)
         return formats.tools(self.functions) if self.mode != "none" and formats.tools is not None else None
 
@@ -44,19 +44,19 @@ class ToolChoice:
                 raise ValidationError(text, parameter="tool_choice")
             if self.mode == "function":
                 return StructuredOutputsParams(json=arguments_schema(self.functions[self.name or ""]))
-            return _tagged(calls_tag(self.functions, formats.form, only_one=self.only_one_call))
+            return _tagged(calls_tag(self.functions, json_forms(formats.forms), only_one=self.only_one_call))
         if self.mode == "none" or not self.strict:
             return asked
-        if formats.form is None:
-            text = "`strict` of a function cannot be enforced in this model's format of calls. Leave it out, or give false."
-            raise ValidationError(text, parameter="tools")
+        if not formats.forms:
+            text = f"`strict` of a function cannot be enforced in this model's format of calls ({formats.name})."
+            raise ValidationError(f"{text} Leave it out, or give false.", parameter="tools")
         if asked is None:
-            return _tagged(strict_tag(self.functions, formats.form, self.strict, only_one=self.only_one_call))
+            return _tagged(strict_tag(self.functions, formats.forms, self.strict, only_one=self.only_one_call))
         schema = asked.json if asked.json is not None else {"type": "object"}
         if asked.given[0] not in ("json", "json_object") or isinstance(schema, str):
             text = "Functions with `strict` can go only with a response format of JSON."
             raise ValidationError(text, parameter="tools")
-        calls = calls_tag(self.functions, formats.form, only_one=self.only_one_call)
+        calls = calls_tag(self.functions, formats.forms, only_one=self.only_one_call)
         return _tagged({"type": "or", "elements": [{"type": "json_schema", "json_schema": schema}, calls]})
 
 
