@@ -197,7 +197,7 @@ class Timed:
         return gaps
 
 
-def test_streams_keep_their_pace_while_a_long_prompt_is_computed() -> None:  # C116
+def test_c116_streams_keep_their_pace_while_a_long_prompt_is_computed() -> None:
     free, paced = Timed(None), Timed(60.0)
     gaps, paced_gaps = free.stall(), paced.stall()
     assert max(gaps) > 1.0

@@ -35,9 +35,7 @@ def slow(intake: Intake) -> Any:
 @pytest.mark.parametrize("path", [CHAT, TEXT])
 @pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.parametrize("phase", ["waiting", "prefill", "decode"])
-def test_the_request_ends_within_one_step(  # C119
-    slow: RunningServer, path: str, stream: bool, phase: str
-) -> None:
+def test_c119_the_request_ends_within_one_step(slow: RunningServer, path: str, stream: bool, phase: str) -> None:
     """The gate holds the engine inside of a step while the client leaves; after it there may be no further step for it."""
     first = None
     if phase == "decode":
@@ -77,7 +75,7 @@ def steady(intake: Intake) -> Any:
     ("more", "count"), [({"n": 3}, 3), ({"prompt": ["a", "b", "c"]}, 3), ({"prompt": ["a", "b"], "n": 2}, 4)]
 )
 @pytest.mark.parametrize("stream", [False, True])
-def test_all_sequences_of_a_request_end(  # C118
+def test_c118_all_sequences_of_a_request_end(
     steady: RunningServer, more: Any, count: int, stream: bool, cycles: int
 ) -> None:
     for _ in range(cycles):

@@ -68,7 +68,7 @@ def test_a_proxy_may_take_its_path_off_or_leave_it_on(intake: Intake, prefix: st
         assert status(server, f"{prefix}/llm/health", "first") == (404 if prefix else 200)
 
 
-def test_pages_of_other_origins_may_ask(intake: Intake) -> None:  # C166
+def test_c166_pages_of_other_origins_may_ask(intake: Intake) -> None:
     question = {"origin": "https://a.example", "access-control-request-method": "POST"}
     with running(intake, config=EngineConfig(api_key="first")) as server:
         assert server.http.options("/v1/models", headers=question).headers["access-control-allow-origin"] == "*"

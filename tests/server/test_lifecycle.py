@@ -51,7 +51,7 @@ def events(lines: list[str]) -> list[Any]:
     return decode_events("".join(f"{line}\n" for line in lines))
 
 
-def test_until_the_model_is_ready_everything_says_so(tmp_path: Path, smollm2: Path) -> None:  # C163 (a)
+def test_c163_until_the_model_is_ready_everything_says_so(tmp_path: Path, smollm2: Path) -> None:
     loading = gate(tmp_path)
     with launched(tmp_path, smollm2, Script(start_gate=loading)) as server:
         server.wait_for_log("process start")
@@ -80,7 +80,7 @@ def test_until_the_model_is_ready_everything_says_so(tmp_path: Path, smollm2: Pa
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_lets_streams_end(tmp_path: Path, smollm2: Path, number: int) -> None:  # C167
+def test_c167_a_signal_lets_streams_end(tmp_path: Path, smollm2: Path, number: int) -> None:
     with launched(tmp_path, smollm2, Script(step_seconds=0.02)) as server:
         server.wait_for_log("  ready ")
         streams = [server.stream(TEXT, body(40)) for _ in range(3)]
@@ -100,9 +100,7 @@ def test_a_signal_lets_streams_end(tmp_path: Path, smollm2: Path, number: int) -
 
 
 @pytest.mark.parametrize("stream", [True, False])
-def test_when_the_grace_time_is_over_the_rest_ends_with_an_error(
-    tmp_path: Path, smollm2: Path, stream: bool
-) -> None:  # C167
+def test_c167_when_the_grace_time_is_over_the_rest_ends_with_an_error(tmp_path: Path, smollm2: Path, stream: bool) -> None:
     with launched(tmp_path, smollm2, Script(step_seconds=0.02), shutdown_timeout=0.3) as server:
         server.wait_for_log("  ready ")
         running = server.stream(TEXT, body(480))
@@ -118,7 +116,7 @@ def test_when_the_grace_time_is_over_the_rest_ends_with_an_error(
         assert server.end() == (0, [])
 
 
-def test_a_second_signal_ends_at_once(tmp_path: Path, smollm2: Path) -> None:  # C167
+def test_c167_a_second_signal_ends_at_once(tmp_path: Path, smollm2: Path) -> None:
     with launched(tmp_path, smollm2, Script(step_seconds=0.05), shutdown_timeout=60) as server:
         server.wait_for_log("  ready ")
         running = server.stream(TEXT, body(480))
@@ -175,7 +173,7 @@ def test_a_signal_while_loading_ends_the_start(tmp_path: Path, smollm2: Path) ->
         assert server.end() == (0, [])
 
 
-def test_a_dead_engine_is_told_at_once_and_ends_the_server(tmp_path: Path, smollm2: Path) -> None:  # C163 (c)
+def test_c163_a_dead_engine_is_told_at_once_and_ends_the_server(tmp_path: Path, smollm2: Path) -> None:
     with launched(tmp_path, smollm2, Script(step_seconds=0.02)) as server:
         server.wait_for_log("  ready ")
         running = server.stream(TEXT, body(480))

@@ -57,7 +57,7 @@ class Spy:
 
 
 @pytest.mark.parametrize("count", [100, pytest.param(1000, marks=pytest.mark.nightly)])
-def test_clients_that_leave_at_random_times_leave_nothing_behind(intake: Intake, count: int) -> None:  # C121
+def test_c121_clients_that_leave_at_random_times_leave_nothing_behind(intake: Intake, count: int) -> None:
     with running(intake, Script(num_blocks=160, max_num_seqs=24, step_seconds=0.001)) as server:
         golden = server.post(TEXT, GOLDEN).json()["choices"][0]["token_ids"]
         spy = server.call(lambda: Spy(server))

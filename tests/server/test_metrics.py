@@ -105,7 +105,7 @@ def test_another_prefix(intake: Intake) -> None:
         assert not any(name.startswith("vllm:") for name in Scrape(server).families)
 
 
-def test_everything_adds_up_while_it_runs_and_at_the_end(intake: Intake) -> None:  # C164
+def test_c164_everything_adds_up_while_it_runs_and_at_the_end(intake: Intake) -> None:
     """Twenty requests, as in public reports of metrics that did not: ends of every kind, streaming and not, and refusals."""
     script = Script(row_errors=ByRequestId({"bad": 1}), max_num_seqs=2)
     with running(intake, script) as server:

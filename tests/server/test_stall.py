@@ -24,7 +24,7 @@ TEXT = "/v1/completions"
 BODY = {"prompt": "Hello", "max_tokens": 4, "ignore_eos": True}
 
 
-def test_health_is_503_while_nothing_moves_and_200_again_when_it_does(intake: Intake) -> None:  # C163 (b)
+def test_c163_health_is_503_while_nothing_moves_and_200_again_when_it_does(intake: Intake) -> None:
     now = 0.0
     with running(intake, Script(max_num_seqs=1)) as server:
         watch = StallWatch(server.state, Watchdog(10.0, lambda: now))
@@ -52,7 +52,7 @@ def test_health_is_503_while_nothing_moves_and_200_again_when_it_does(intake: In
         assert look_after(1) == [200] * 4
 
 
-def test_the_whole_server_tells_of_a_stuck_step(tmp_path: Path, smollm2: Path) -> None:  # C163 (b)
+def test_c163_the_whole_server_tells_of_a_stuck_step(tmp_path: Path, smollm2: Path) -> None:
     gate = str(tmp_path / "gate")
     os.mkfifo(gate)
     script = tmp_path / "script.json"

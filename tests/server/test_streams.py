@@ -45,7 +45,7 @@ def last_choice(events: list[Any], index: int = 0) -> dict[str, Any]:
         ({"max_tokens": 40, "stop_token_ids": [2], "ignore_eos": True}, "stop", 2, "ABC QRSTUVW XYZ"),
     ],
 )
-def test_streams_and_whole_answers_are_the_same(  # C122
+def test_c122_streams_and_whole_answers_are_the_same(
     server: RunningServer, path: str, prompt: Any, more: Any, reason: str, stop_reason: Any, expected: str
 ) -> None:
     tokenizer = server.state.model.intake.tokenizer
@@ -88,7 +88,7 @@ def logprobs(parts: list[Any]) -> list[float]:
 
 
 @pytest.mark.parametrize(("path", "prompt"), [(CHAT, {"messages": HI}), (TEXT, {"prompt": ["Hello", "Bye"]})])
-def test_each_of_n_has_its_own_end(server: RunningServer, path: str, prompt: Any) -> None:  # C122
+def test_c122_each_of_n_has_its_own_end(server: RunningServer, path: str, prompt: Any) -> None:
     n = 3
     for index in range(n):
         server.outputs[f"many/{index}"] = [*range(40 + index, 40 + 3 * (index + 1)), 2]
@@ -110,7 +110,7 @@ def test_each_of_n_has_its_own_end(server: RunningServer, path: str, prompt: Any
 
 
 @pytest.mark.parametrize("path", [CHAT, TEXT])
-def test_an_error_in_the_middle_is_an_event_before_done(intake: Intake, path: str) -> None:  # C122
+def test_c122_an_error_in_the_middle_is_an_event_before_done(intake: Intake, path: str) -> None:
     with running(intake, Script(row_errors=ByRequestId({"bad": 3}))) as server:
         events = server.events(path, {"messages": HI, "prompt": "a", "max_tokens": 9}, x_request_id="bad")
         assert events[-1]["error"]["type"] == "InternalServerError"

@@ -47,7 +47,7 @@ def without_ids(message: Any) -> Any:
     return data
 
 
-def test_the_stream_helper_puts_calls_together(client: openai.OpenAI, tool_server: RunningServer) -> None:  # C35
+def test_c35_the_stream_helper_puts_calls_together(client: openai.OpenAI, tool_server: RunningServer) -> None:
     whole = client.chat.completions.create(**ask(tool_server, TWO_CALLS))
     assert whole.choices[0].finish_reason == "tool_calls"
     usage = {"stream_options": {"include_usage": True}}
@@ -59,7 +59,7 @@ def test_the_stream_helper_puts_calls_together(client: openai.OpenAI, tool_serve
     assert final.usage.completion_tokens_details == whole.usage.completion_tokens_details
 
 
-def test_every_delta_has_an_index(client: openai.OpenAI, tool_server: RunningServer) -> None:  # C34, C35
+def test_c34_c35_every_delta_has_an_index(client: openai.OpenAI, tool_server: RunningServer) -> None:
     ids, text = set(), ""
     for chunk in client.chat.completions.create(**ask(tool_server, TWO_CALLS), stream=True):
         for call in chunk.choices[0].delta.tool_calls or []:

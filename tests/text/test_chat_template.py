@@ -101,7 +101,7 @@ def test_loops_keep_their_variables() -> None:
     )
 
 
-def test_the_templates_own_message_is_the_error() -> None:  # C142
+def test_c142_the_templates_own_message_is_the_error() -> None:
     source = "{% if messages[0].role == 'system' %}{{ raise_exception('System role not supported') }}{% endif %}"
     with pytest.raises(ValidationError) as error:
         render(source, [{"role": "system", "content": "x"}])
@@ -158,7 +158,7 @@ def test_continue_final_message() -> None:
 
 
 @pytest.mark.parametrize("name", ["chat_template", "tokenize", "messages", "tools", "self", "add_generation_prompt"])
-def test_reserved_names_are_refused(name: str) -> None:  # C146
+def test_c146_reserved_names_are_refused(name: str) -> None:
     with pytest.raises(ValidationError, match=f"chat_template_kwargs cannot hold {name}"):
         check_template_variables({name: 1, "enable_thinking": True})
     check_template_variables({"enable_thinking": True})
@@ -189,7 +189,7 @@ ESCAPES = [
 
 
 @pytest.mark.parametrize("source", ESCAPES)
-def test_a_template_cannot_leave_the_sandbox(source: str) -> None:  # C146
+def test_c146_a_template_cannot_leave_the_sandbox(source: str) -> None:
     with pytest.raises(ValidationError, match="chat template failed"):
         render(source)
 
@@ -261,14 +261,14 @@ BOMBS = {
 
 
 @pytest.mark.parametrize("source", BOMBS.values(), ids=BOMBS.keys())
-def test_a_template_cannot_run_away(source: str, monkeypatch: pytest.MonkeyPatch) -> None:  # C146
+def test_c146_a_template_cannot_run_away(source: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(template_meter, "OPERATIONS", template_meter.OPERATIONS // 20)  # to save time
     limited = "too many operations|too large|too wide|longer than 5 seconds|Range too big|is not available|recursion"
     with pytest.raises(ValidationError, match=f"chat template failed on this request: .*({limited})"):
         render(source)
 
 
-def test_time_ends_what_operations_do_not(monkeypatch: pytest.MonkeyPatch) -> None:  # C146
+def test_c146_time_ends_what_operations_do_not(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ValidationError, match="too many operations"):
         render(BOMBS["nested loops"])
     monkeypatch.setattr(template_meter, "CPU_SECONDS", 0.2)

@@ -51,7 +51,7 @@ def continuation(before: bytes, after: bytes, *, each_byte: bool) -> str:
 
 
 @given(ids=BYTE_LEVEL_IDS, skip=st.booleans())
-def test_byte_level_pieces_are_the_whole_text(ids: list[int], skip: bool) -> None:  # C74
+def test_c74_byte_level_pieces_are_the_whole_text(ids: list[int], skip: bool) -> None:
     tokenizer = small.byte_level()
     joined = "".join(deltas(tokenizer, ids, skip_special_tokens=skip))
     assert joined == tokenizer.decode(ids, skip_special_tokens=skip)
@@ -59,7 +59,7 @@ def test_byte_level_pieces_are_the_whole_text(ids: list[int], skip: bool) -> Non
 
 
 @given(ids=st.lists(st.integers(0, 49_151), max_size=40))
-def test_smollm2_pieces_are_the_whole_text(smol: Tokenizer, ids: list[int]) -> None:  # C74
+def test_c74_smollm2_pieces_are_the_whole_text(smol: Tokenizer, ids: list[int]) -> None:
     assert "".join(deltas(smol, ids)) == smol._backend.decode(ids)
 
 
@@ -71,7 +71,7 @@ def test_smollm2_pieces_after_a_prompt(smol: Tokenizer, ids: list[int], prompt: 
 
 
 @given(ids=SENTENCEPIECE_IDS, skip=st.booleans())
-def test_sentencepiece_pieces_are_the_whole_text(ids: list[int], skip: bool) -> None:  # C74
+def test_c74_sentencepiece_pieces_are_the_whole_text(ids: list[int], skip: bool) -> None:
     tokenizer = small.sentencepiece()
     shown = [id for id in ids if not (skip and id in tokenizer.special_ids)]
     whole = lossy(b"".join(map(tokenizer.token_bytes, shown)), each_byte=True).removeprefix(" ")
@@ -89,7 +89,7 @@ def test_sentencepiece_bytes_as_hugging_face_decodes_them(text: str, cut: int) -
 
 
 @given(prompt=BYTE_LEVEL_IDS, ids=BYTE_LEVEL_IDS)
-def test_generated_text_continues_the_prompt(prompt: list[int], ids: list[int]) -> None:  # C76
+def test_c76_generated_text_continues_the_prompt(prompt: list[int], ids: list[int]) -> None:
     tokenizer = small.byte_level()
     before, after = (b"".join(map(tokenizer.token_bytes, part)) for part in (prompt, ids))
     pieces = deltas(tokenizer, ids, prompt, skip_special_tokens=False)
@@ -105,7 +105,7 @@ def test_generated_text_continues_the_prompt_of_a_sentencepiece_model(prompt: li
 
 
 @pytest.mark.parametrize("tokenizer", [small.byte_level(), small.sentencepiece()], ids=["byte-level", "sentencepiece"])
-def test_characters_of_several_tokens_come_whole(tokenizer: Tokenizer) -> None:  # C74
+def test_c74_characters_of_several_tokens_come_whole(tokenizer: Tokenizer) -> None:
     ids = tokenizer.encode(HARD, add_special_tokens=False)
     assert len(ids) > len(HARD)
     pieces = deltas(tokenizer, ids)
@@ -121,7 +121,7 @@ def test_an_incomplete_character_waits_for_the_end(smol: Tokenizer) -> None:
     assert pieces == ["a", *[""] * (len(ids) - 1), "\ufffd"]
 
 
-def test_a_prompt_that_ends_in_half_a_character(smol: Tokenizer) -> None:  # C76
+def test_c76_a_prompt_that_ends_in_half_a_character(smol: Tokenizer) -> None:
     whole = smol.encode("The sign says \u6771\u4eac")
     for cut in range(1, len(whole)):
         prompt, ids = whole[:cut], [*whole[cut:], *smol.encode(" there")]
@@ -140,7 +140,7 @@ def test_half_a_character_that_is_not_continued_is_not_repeated() -> None:
     assert deltas(tokenizer, [], [first]) == [""]
 
 
-def test_added_tokens_have_no_spaces_around_them() -> None:  # C77
+def test_c77_added_tokens_have_no_spaces_around_them() -> None:
     tokenizer = small.byte_level()
     ids = tokenizer.encode("<think>hm</think>7")
     for spaces in (True, False):
@@ -150,7 +150,7 @@ def test_added_tokens_have_no_spaces_around_them() -> None:  # C77
     assert "".join(deltas(tokenizer, tokenizer.encode("a<|end|>b"), skip_special_tokens=False)) == "a<|end|>b"
 
 
-def test_spaces_between_special_tokens_where_the_decoder_makes_some() -> None:  # C77
+def test_c77_spaces_between_special_tokens_where_the_decoder_makes_some() -> None:
     backend = tokenizers.Tokenizer(models.WordLevel({"x": 0, "y": 1}, unk_token="x"))
     backend.add_special_tokens(["<a>", "<b>"])
     tokenizer = Tokenizer(backend, {})

@@ -71,7 +71,7 @@ TOO_LONG = (
 )
 
 
-def test_prompts_around_the_limit() -> None:  # C101
+def test_c101_prompts_around_the_limit() -> None:
     made = request(ids(CONTEXT - 1), max_tokens=1)
     assert made.params.max_tokens == 1
     none_left = ("max_tokens must be at least 1, got 0. (parameter=max_tokens, value=0)", "max_tokens")
@@ -81,14 +81,14 @@ def test_prompts_around_the_limit() -> None:  # C101
     assert refusal("a " * 100) == (TOO_LONG.format("at least 65", 65), "input_tokens")
 
 
-def test_a_prompt_that_fills_the_context_can_be_scored() -> None:  # C101
+def test_c101_a_prompt_that_fills_the_context_can_be_scored() -> None:
     for asked in (1, 5, None):
         made = request(ids(CONTEXT), max_tokens=asked, prompt_logprobs=0)
         assert made.params.max_tokens == 1
     assert refusal(ids(CONTEXT + 1), prompt_logprobs=0)[1] == "input_tokens"
 
 
-def test_the_texts_of_the_offline_class() -> None:  # C101
+def test_c101_the_texts_of_the_offline_class() -> None:
     rule = "Make sure that `max_model_len` is no smaller than the number of text tokens"
     assert refusal(ids(65), offline=True)[0] == (
         f"The decoder prompt (length 65) is longer than the maximum model length of 64. {rule}."
@@ -111,7 +111,7 @@ def test_a_text_with_too_many_characters_is_not_tokenized(monkeypatch: pytest.Mo
     )
 
 
-def test_max_tokens_is_clamped_to_what_fits() -> None:  # C100
+def test_c100_max_tokens_is_clamped_to_what_fits() -> None:
     assert request(ids(8), max_tokens=56).params.max_tokens == 56
     assert request(ids(8), max_tokens=64).params.max_tokens == 56
     for name in ("max_tokens", "max_completion_tokens"):
@@ -156,16 +156,16 @@ def test_a_prompt_that_comes_to_nothing(monkeypatch: pytest.MonkeyPatch) -> None
         (None, "prompt must be a text or a list of token ids (parameter=prompt)"),
     ],
 )
-def test_ids_that_are_none(prompt: Any, text: str) -> None:  # C124
+def test_c124_ids_that_are_none(prompt: Any, text: str) -> None:
     assert refusal(prompt) == (text, "prompt")
 
 
-def test_ids_in_the_padding_are_the_models() -> None:  # C92
+def test_c92_ids_in_the_padding_are_the_models() -> None:
     assert request([3, 511]).prompt_token_ids == [3, 511]
     assert small.byte_level().vocab_size == 404
 
 
-def test_padding_is_never_to_be_drawn() -> None:  # C152
+def test_c152_padding_is_never_to_be_drawn() -> None:
     assert request().vocab_size == 404
     assert request([5], make_intake(tokenizer=None)).vocab_size is None
 
@@ -175,7 +175,7 @@ def test_a_text_whose_tokens_the_model_lacks_is_refused() -> None:
     assert refusal("a<think>", narrow)[0].startswith("Token id 400 is out of vocabulary: prompt[1]")
 
 
-def test_special_tokens_are_added_once_or_not_at_all() -> None:  # C79
+def test_c79_special_tokens_are_added_once_or_not_at_all() -> None:
     intake = Intake(model_config(1000), CONTEXT, small.sentencepiece())
     with_bos = request("the", intake).prompt_token_ids
     assert with_bos[0] == 1
@@ -184,7 +184,7 @@ def test_special_tokens_are_added_once_or_not_at_all() -> None:  # C79
     assert request("the", intake, add_special_tokens=False).prompt_token_ids == with_bos[1:]
 
 
-def test_a_lone_surrogate() -> None:  # C130
+def test_c130_a_lone_surrogate() -> None:
     assert "lone surrogate at character 1" in refusal("a\ud800")[0]
 
 
@@ -192,7 +192,7 @@ def test_a_lone_surrogate() -> None:  # C130
 
 
 @pytest.mark.parametrize("bad", [999_999_999, -1, VOCABULARY])
-def test_ids_in_parameters(bad: int) -> None:  # C91
+def test_c91_ids_in_parameters(bad: int) -> None:
     suffix = f"contain out-of-vocab token ids. Vocabulary size: 512 (parameter={{}}, value=[{bad}])"
     assert refusal(stop_token_ids=[3, bad]) == (
         f"token_id(s) [{bad}] in stop_token_ids " + suffix.format("stop_token_ids"),
@@ -238,7 +238,7 @@ def test_priorities_need_the_policy_and_are_64_bit_integers() -> None:
     assert parameter == "priority"
 
 
-def test_seeds() -> None:  # C95
+def test_c95_seeds() -> None:
     first, again = make_intake(seed=7), make_intake(seed=7)
     drawn = [request(intake=first).params.seed for _ in range(3)]
     assert drawn == [request(intake=again).params.seed for _ in range(3)]
@@ -312,14 +312,14 @@ def test_opening_smollm2(smollm2: Path) -> None:
     assert intake.chat_template is not None
 
 
-def test_every_eos_counts_the_tokenizers_first(tmp_path: Path) -> None:  # C151
+def test_c151_every_eos_counts_the_tokenizers_first(tmp_path: Path) -> None:
     model = write_model(tmp_path, {"eos_token_id": [2, 320]}, eos_token_id=2)
     intake = open_intake(EngineConfig(), model)
     assert intake.eos_token_ids == (402, 2, 320)
     assert request([1], intake).eos_token_ids == [402, 2, 320]
 
 
-def test_sampling_defaults(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:  # C89
+def test_c89_sampling_defaults(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     stored = {"temperature": 0.6, "top_k": 1, "top_p": None, "max_new_tokens": 30, "do_sample": True, "eos_token_id": 2}
     model = write_model(tmp_path / "model", stored)
     with caplog.at_level(logging.INFO):

@@ -38,7 +38,7 @@ def call(arguments: Any, name: str = "f") -> dict[str, Any]:
         ("[" * 100_000, "[" * 100_000),
     ],
 )
-def test_arguments_of_earlier_calls(arguments: Any, expected: Any) -> None:  # C43, C145
+def test_c43_c145_arguments_of_earlier_calls(arguments: Any, expected: Any) -> None:
     message = {"role": "assistant", "content": None, "tool_calls": [call(arguments)]}
     result = normal(message, {"role": "tool", "content": "ok"})
     assert result[0]["tool_calls"][0]["function"]["arguments"] == expected
@@ -50,13 +50,13 @@ def test_arguments_of_earlier_calls(arguments: Any, expected: Any) -> None:  # C
         assert template.render(result) in ("{}", '{"a": 1}')
 
 
-def test_an_empty_list_of_calls_is_no_calls() -> None:  # C43
+def test_c43_an_empty_list_of_calls_is_no_calls() -> None:
     assert normal({"role": "assistant", "content": "x", "tool_calls": []}) == [{"role": "assistant", "content": "x"}]
     assert normal({"role": "assistant", "content": "x", "tool_calls": None}) == [{"role": "assistant", "content": "x"}]
 
 
 @pytest.mark.parametrize("role", ["system", "user", "assistant", "tool", "developer"])
-def test_text_parts_become_one_text(role: str) -> None:  # C134
+def test_c134_text_parts_become_one_text(role: str) -> None:
     parts = [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]
     assert normal({"role": role, "content": parts})[0]["content"] == "a\nb"
     assert normal({"role": role, "content": []})[0]["content"] == ""
@@ -110,7 +110,7 @@ WRONG = [
 
 
 @pytest.mark.parametrize(("message", "text"), WRONG)
-def test_what_is_wrong_is_named(message: Any, text: str) -> None:  # C125, C134
+def test_c125_c134_what_is_wrong_is_named(message: Any, text: str) -> None:
     pattern = text.replace("[", r"\[").replace("]", r"\]")
     with pytest.raises(ValidationError, match=pattern) as error:
         normal(USER, message)
@@ -133,7 +133,7 @@ def test_messages_that_are_no_list(messages: Any) -> None:
 @pytest.mark.parametrize(
     "message", [{"role": "assistant", "content": ""}, {"role": "assistant", "content": None}, {"role": "assistant"}]
 )
-def test_an_assistant_may_have_said_nothing(message: dict[str, Any]) -> None:  # C125
+def test_c125_an_assistant_may_have_said_nothing(message: dict[str, Any]) -> None:
     assert normal(USER, message)[1] == {"role": "assistant", "content": ""}
 
 
@@ -141,7 +141,7 @@ def test_an_empty_list_is_left_to_the_template() -> None:
     assert normal() == []
 
 
-def test_parallel_calls_and_a_tool_message_without_id() -> None:  # C145
+def test_c145_parallel_calls_and_a_tool_message_without_id() -> None:
     history = [USER, {"role": "assistant", "tool_calls": [call("{}", "f"), call('{"x": [1]}', "g")]}]
     result = normal(*history, {"role": "tool", "content": "1"}, {"role": "tool", "content": "2", "tool_call_id": "c2"})
     assert [one["function"] for one in result[1]["tool_calls"]] == [
@@ -185,18 +185,18 @@ FIRST_ONLY = ChatTemplate(
     ],
     ids=["knows it", "raises", "ignores it", "first only", "any role"],
 )
-def test_a_developers_message_reaches_the_model(template: ChatTemplate, expected: str) -> None:  # C143
+def test_c143_a_developers_message_reaches_the_model(template: ChatTemplate, expected: str) -> None:
     messages = normal({"role": "developer", "content": "rule"}, USER, template=template)
     assert template.render(messages) == expected
 
 
-def test_several_system_messages_are_merged_where_the_template_needs_it() -> None:  # C143
+def test_c143_several_system_messages_are_merged_where_the_template_needs_it() -> None:
     history = [{"role": "system", "content": "a"}, USER, {"role": "developer", "content": "b"}]
     assert FIRST_ONLY.render(normal(*history, template=FIRST_ONLY)) == "[system: a\n\nb][user: x]"
     assert RAISES.render(normal(*history, template=RAISES)) == "[system: a][user: x][system: b]"
 
 
-def test_a_template_that_refuses_system_says_so() -> None:  # C142
+def test_c142_a_template_that_refuses_system_says_so() -> None:
     template = ChatTemplate(
         "{% if messages[0].role == 'system' %}{{ raise_exception('System role not supported') }}{% endif %}"
         "{{ messages[0].content }}"
@@ -211,7 +211,7 @@ def test_a_template_that_reads_parts_gets_parts() -> None:
     assert template.render(normal(USER, template=template)) == "<x>"
 
 
-def test_a_template_gets_calls_in_the_form_that_it_prints() -> None:  # C43
+def test_c43_a_template_gets_calls_in_the_form_that_it_prints() -> None:
     """As DeepSeek's older templates want them."""
     template = ChatTemplate(
         "{% for m in messages %}{% if m.role == 'assistant' and m.content is none %}{% for c in m.tool_calls %}"

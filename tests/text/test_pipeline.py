@@ -52,7 +52,7 @@ def run(tokenizer: Tokenizer | None, params: SamplingParams, given: list[Request
     return pieces, whole
 
 
-def test_a_stop_string_ends_the_text_and_the_ids(smol: Tokenizer) -> None:  # C68, C70, C73
+def test_c68_c70_c73_a_stop_string_ends_the_text_and_the_ids(smol: Tokenizer) -> None:
     ids = smol.encode("ABC QRSTUVW XYZ and more")
     for sizes in ([1], [4], [len(ids)]):
         _, whole = run(smol, SamplingParams(stop="QRSTUVW"), deltas(ids, sizes))
@@ -74,7 +74,7 @@ def test_a_stop_string_ends_the_text_and_the_ids(smol: Tokenizer) -> None:  # C6
         ("a\nObservation b\nObservation c", "\nObservation c", "a\nObservation b"),  # C50: nothing earlier is cut
     ],
 )
-def test_the_text_is_cut_at_the_character(smol: Tokenizer, text: str, stop: str | list[str], expected: str) -> None:  # C70
+def test_c70_the_text_is_cut_at_the_character(smol: Tokenizer, text: str, stop: str | list[str], expected: str) -> None:
     ids = smol.encode(text)
     _, whole = run(smol, SamplingParams(stop=stop), deltas(ids, [1]))
     assert whole.text == expected
@@ -89,7 +89,7 @@ def test_the_text_is_cut_at_the_character(smol: Tokenizer, text: str, stop: str 
     finish=st.sampled_from(["length", "stop", "abort"]),
     min_tokens=st.integers(0, 8),
 )
-def test_bursts_change_nothing(  # C73, C85
+def test_c73_c85_bursts_change_nothing(
     ids: list[int], sizes: list[int], stop: list[str], include: bool, finish: str, min_tokens: int
 ) -> None:
     tokenizer = small.byte_level()
@@ -139,7 +139,7 @@ def test_stop_strings_count_only_after_min_tokens(smol: Tokenizer) -> None:
     assert whole.text == "one "  # begins before, is complete after
 
 
-def test_a_stop_string_in_the_last_delta_wins(smol: Tokenizer) -> None:  # C73
+def test_c73_a_stop_string_in_the_last_delta_wins(smol: Tokenizer) -> None:
     ids = smol.encode("go on STOP here")
     given = deltas(ids, [len(ids)], "length")
     _, whole = run(smol, SamplingParams(stop="STOP"), given)
@@ -176,7 +176,7 @@ def test_special_tokens_are_shown_when_asked_for(smol: Tokenizer) -> None:
     assert whole.text == "<|im_start|>hi"
 
 
-def test_logprobs_come_with_their_tokens_though_the_text_is_held(smol: Tokenizer) -> None:  # C85
+def test_c85_logprobs_come_with_their_tokens_though_the_text_is_held(smol: Tokenizer) -> None:
     ids = smol.encode("the end")
     pipeline = OutputPipeline(smol, SamplingParams(stop="the ending"))
     for id in ids:

@@ -19,7 +19,7 @@ COUNTS = {"qwen35": 46, "refact": None, "starcoder": None}
 
 
 @pytest.mark.parametrize("name", [*NAMES, *COUNTS])
-def test_ids_are_those_of_hugging_face(tmp_path_factory: pytest.TempPathFactory, name: str) -> None:  # C161
+def test_c161_ids_are_those_of_hugging_face(tmp_path_factory: pytest.TempPathFactory, name: str) -> None:
     file = llama_cpp_models(tmp_path_factory) / f"ggml-vocab-{name}.gguf"
     tokenizer = tokenizer_from_gguf(read_header(file).metadata)
     texts = Path(f"{file}.inp").read_bytes().decode().split(SEPARATOR)

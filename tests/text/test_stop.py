@@ -61,7 +61,7 @@ def test_matches_that_end_too_early_do_not_count(stops: list[str], early: str, l
 
 
 @pytest.mark.parametrize("include", [True, False])
-def test_the_pieces_of_a_bug_report(include: bool) -> None:  # C68
+def test_c68_the_pieces_of_a_bug_report(include: bool) -> None:
     searcher = StopStrings(["QRSTUVW"], include_in_output=include)
     results = [searcher.push(piece) for piece in ("ABC Q", "RS", "T", "UV", "W XYZ")]
     assert results[:-1] == [("ABC ", None), ("", None), ("", None), ("", None)]

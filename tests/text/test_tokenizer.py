@@ -36,7 +36,7 @@ def smol(smollm2: Path) -> Tokenizer:
 
 
 @pytest.mark.parametrize("row", GOLDEN["texts"], ids=lambda row: ascii(row["text"])[:30])
-def test_smollm2_ids_are_those_of_hugging_face(smol: Tokenizer, row: dict) -> None:  # C160, C161
+def test_c160_c161_smollm2_ids_are_those_of_hugging_face(smol: Tokenizer, row: dict) -> None:
     assert smol.encode(row["text"]) == row["ids"]
     assert smol.decode(row["ids"], skip_special_tokens=False) == row["text"]
 
@@ -69,7 +69,7 @@ def test_text_survives_the_round_trip(text: str) -> None:
     assert tokenizer.decode(tokenizer.encode(text), skip_special_tokens=False) == text
 
 
-def test_a_lone_surrogate_is_refused(smol: Tokenizer) -> None:  # C130
+def test_c130_a_lone_surrogate_is_refused(smol: Tokenizer) -> None:
     with pytest.raises(ValidationError, match="lone surrogate at character 2"):
         smol.encode("ab\ud800c")
     assert smol.decode(smol.encode("a\u0000\ufeffb")) == "a\u0000\ufeffb"
@@ -128,7 +128,7 @@ def reference_merge(text: str, scores: dict[str, float]) -> list[str]:
 
 
 @given(text=st.text(st.sampled_from("the harbouwsqin g\u00fc\u00df\u6771\u4eac"), max_size=30))
-def test_scores_without_merges_give_sentencepieces_tokens(text: str) -> None:  # C161
+def test_c161_scores_without_merges_give_sentencepieces_tokens(text: str) -> None:
     tokenizer = small.sentencepiece()
     ordinary = {token: -float(id) for id, (token, kind) in enumerate(small.sentencepiece_tokens()) if kind == 1}
     expected: list[bytes | str] = []
@@ -155,7 +155,7 @@ def test_stored_merges_are_preferred_to_scores() -> None:
     assert [tokenizer.token_text(id) for id in ids] == ["\u2581the", "\u2581", *"harbour"]
 
 
-def test_special_tokens_are_one_id_and_bos_is_added_once() -> None:  # C79, C160
+def test_c79_c160_special_tokens_are_one_id_and_bos_is_added_once() -> None:
     tokenizer = small.sentencepiece()
     assert tokenizer.encode("<s>the")[:2] == tokenizer.encode("the")[:2]
     assert tokenizer.encode("<s>the").count(1) == 1
@@ -228,7 +228,7 @@ def test_byte_level_gguf_gives_the_ids_of_tokenizer_json(text: str) -> None:
     assert tokenizer_from_gguf(byte_level_metadata()).encode(text) == small.byte_level().encode(text)
 
 
-def test_unknown_pre_tokenizer_warns_by_name(caplog: pytest.LogCaptureFixture) -> None:  # C161
+def test_c161_unknown_pre_tokenizer_warns_by_name(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING):
         tokenizer = tokenizer_from_gguf(byte_level_metadata(**{"tokenizer.ggml.pre": "martian"}))
     assert "'martian'" in caplog.text
@@ -380,7 +380,7 @@ def test_a_decoder_that_generates_no_text_is_refused_by_name(tmp_path: Path) -> 
         tokenizer.decode([1])
 
 
-def test_ids_with_holes_count_to_the_largest(tmp_path: Path) -> None:  # C92: added tokens above the base vocabulary
+def test_c92_ids_with_holes_count_to_the_largest(tmp_path: Path) -> None:
     backend = tokenizers.Tokenizer(models.BPE(vocab={"a": 0, "b": 1, "c": 5}, merges=[]))
     backend.add_tokens([AddedToken("<x>")])
     tokenizer = small.loaded(tmp_path, backend)
