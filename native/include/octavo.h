@@ -14,7 +14,7 @@ extern "C" {
 #endif
 
 #define OCTAVO_API __attribute__((visibility("default")))
-#define OCTAVO_ABI_VERSION 5
+#define OCTAVO_ABI_VERSION 6
 
 enum { OCTAVO_OK = 0, OCTAVO_INVALID = 1, OCTAVO_NO_MEMORY = 2, OCTAVO_OUT_OF_RANGE = 3 };
 enum { OCTAVO_FLOAT32 = 0, OCTAVO_BFLOAT16 = 1, OCTAVO_FLOAT16 = 2 };
@@ -108,11 +108,12 @@ OCTAVO_API int octavo_cache_write(octavo_context* context, octavo_cache* cache, 
 /* out [tokens, heads * head_size]. query_starts [sequences + 1], lengths [sequences] (keys, this step's included),
  * tables [sequences, table_width]; entries before the window of a sequence's first query are not looked at. A query sees the
  * last `window` keys up to its own. With soft_cap > 0 a score is soft_cap * tanh(score / soft_cap). sinks [heads] or NULL:
- * scores that take part in each head's softmax and have no value. */
+ * scores that take part in each head's softmax and have no value. With `causal` 0 a query sees the keys behind its own as
+ * well. */
 OCTAVO_API int octavo_attention(octavo_context* context, const octavo_cache* cache, int64_t layer, const float* qkv,
                                 int64_t heads, int64_t tokens, const int32_t* query_starts, const int32_t* lengths,
                                 int64_t sequences, const int32_t* tables, int64_t table_width, float scale, int64_t window,
-                                float soft_cap, const float* sinks, float* out);
+                                float soft_cap, const float* sinks, int32_t causal, float* out);
 
 /* -- from logits to tokens. Every row on its own, and its bits are the same in all instruction sets. ----------------- */
 enum { OCTAVO_TOKEN_MASKED = -1, OCTAVO_TOKEN_NOT_FINITE = -2, OCTAVO_TOKEN_NO_SEED = -3 };

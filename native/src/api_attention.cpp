@@ -24,6 +24,7 @@ struct Call {
   int64_t window;
   float soft_cap;
   const float* sinks;
+  bool causal;
   float* out;
 
   int64_t group() const { return heads / cache.shape.kv_heads; }
@@ -82,7 +83,8 @@ struct Call {
             scale,
             window,
             soft_cap,
-            sinks == nullptr ? nullptr : sinks + kv_head * group()};
+            sinks == nullptr ? nullptr : sinks + kv_head * group(),
+            causal};
   }
 };
 
@@ -174,11 +176,11 @@ using namespace octavo;
 int octavo_attention(octavo_context* context, const octavo_cache* cache, int64_t layer, const float* qkv, int64_t heads,
                      int64_t tokens, const int32_t* query_starts, const int32_t* lengths, int64_t sequences,
                      const int32_t* tables, int64_t table_width, float scale, int64_t window, float soft_cap,
-                     const float* sinks, float* out) {
+                     const float* sinks, int32_t causal, float* out) {
   if (missing(context) || missing(cache)) return closed();
   return guarded([&] {
-    const Call call{*context,  *cache, layer,       qkv,   heads,  tokens,   query_starts, lengths,
-                    sequences, tables, table_width, scale, window, soft_cap, sinks,        out};
+    const Call call{*context, *cache,      layer, qkv,    heads,    tokens, query_starts, lengths, sequences,
+                    tables,   table_width, scale, window, soft_cap, sinks,  causal != 0,  out};
     if (const int status = call.check(); status != OCTAVO_OK) return status;
     std::lock_guard<std::mutex> lock(context->mutex);
     WorkList(call).run();

@@ -195,14 +195,16 @@ class Ops(Protocol):
         window: int | None = None,
         soft_cap: float | None = None,
         sinks: Array | None = None,
+        causal: bool = True,
     ) -> Array:
-        """Causal attention of the q heads over the paged keys and values (those of this step were written before):
+        """Attention of the q heads over the paged keys and values (those of this step were written before):
         [t, n * d]. Keys are walked in fixed tiles from position 0; softmax in float32; query head i uses KV head
         i // (n / k).
 
         `window`: a query sees the last `window` keys up to its own; blocks of the table that lie before those of a
         sequence's first query are not looked at. `soft_cap`: scores become soft_cap * tanh(score / soft_cap) (Gemma 2).
-        `sinks` [n]: a score of each head that takes part in the softmax and has no value (gpt-oss)."""
+        `sinks` [n]: a score of each head that takes part in the softmax and has no value (gpt-oss).
+        Without `causal` a query sees the keys behind its own as well: all that the sequence has (encoders)."""
 
     def sample(
         self, logits: Array, states: Sequence[SamplingState], logprobs_mode: str = "raw_logprobs"

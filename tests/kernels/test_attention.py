@@ -33,7 +33,13 @@ def scorings(heads: int) -> st.SearchStrategy[dict]:
     """Keyword arguments of `Ops.attention` beyond the plain form."""
     sinks = st.integers(0, 1000).map(lambda seed: 3 * np.random.default_rng(seed).standard_normal(heads, np.float32))
     return st.fixed_dictionaries(
-        {}, optional={"window": st.integers(1, 200), "soft_cap": st.sampled_from([0.5, 3.0, 50.0]), "sinks": sinks}
+        {},
+        optional={
+            "window": st.integers(1, 200),
+            "soft_cap": st.sampled_from([0.5, 3.0, 50.0]),
+            "sinks": sinks,
+            "causal": st.just(False),
+        },
     )
 
 
@@ -90,6 +96,31 @@ def test_a_sink_beyond_float32_leaves_the_keys_nothing(isa):
         plain = paged.attend(ops, paged.cache(ops, FLOAT32), [(0, 0, 40)])
         assert np.array_equal(got[:, :16], np.zeros((40, 16)))
         assert np.array_equal(got[:, 16:], plain[:, 16:])
+
+
+def test_numpy_without_causal_sees_all_keys():
+    paged = Paged([150], (4, 2, 16), 16)
+    n, k, d = paged.heads
+    got = paged.attend(NUMPY, paged.cache(NUMPY, FLOAT32), [(0, 0, 150)], causal=False).reshape(150, n, d)
+    rows = paged.qkv[0].astype(np.float64).reshape(150, n + 2 * k, d)
+    for head in range(n):
+        weights = np.exp(rows[:, head] @ rows[:, n + head // (n // k)].T * paged.scale)
+        want = weights / weights.sum(axis=1, keepdims=True) @ rows[:, n + k + head // (n // k)]
+        assert np.abs(got[:, head] - want).max() < 1e-6
+
+
+@each_isa
+@each_cache_dtype
+def test_without_causal_bits_do_not_depend_on_the_batch_or_threads(isa, dtype):
+    paged = Paged([1100, 530, 20], (6, 2, 32), 16)
+    cache = paged.cache(native(isa), dtype)
+    whole = paged.attend(native(isa, 1), cache, [(0, 0, 1100)], causal=False)
+    for threads in (1, 2, 3):
+        ops = native(isa, threads)
+        among = paged.attend(ops, cache, [(1, 0, 530), (0, 0, 1100), (2, 0, 20)], causal=False)
+        assert np.array_equal(among[530:1630], whole), threads
+        for start in (1, 511, 1099):
+            assert np.array_equal(paged.attend(ops, cache, [(0, start, 1100)], causal=False), whole[start:])
 
 
 SCORINGS = (

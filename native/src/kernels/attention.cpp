@@ -51,7 +51,7 @@ class Attention {
         shape_(*task.shape),
         rows_(task.rows()),
         columns_(shape_.value_columns),
-        last_position_(task.position(rows_ - 1)),
+        last_key_(task.last_key(task.position(rows_ - 1))),
         tiles_per_block_(static_cast<uint32_t>(shape_.block_size / kTileTokens)),
         part_(static_cast<float*>(scratch)),
         total_(static_cast<float*>(scratch) + partial_floats(shape_)),
@@ -133,7 +133,7 @@ class Attention {
     const int64_t end = (split + 1) * kSplitTokens;
     const int64_t first = task_.first_key(task_.position(0)) / kStepTokens * kStepTokens;
     int64_t key = split * kSplitTokens;
-    for (key = key < first ? first : key; key < end && key <= last_position_; key += kStepTokens) step(key, rows);
+    for (key = key < first ? first : key; key < end && key <= last_key_; key += kStepTokens) step(key, rows);
   }
 
   // The tiles of a step that any row sees, as the format multiplies them.
@@ -160,14 +160,14 @@ class Attention {
   }
 
   INLINE_MEMBER void load_step(int64_t key, Step& step) {
-    const int64_t left = last_position_ + 1 - key;
+    const int64_t left = last_key_ + 1 - key;
     const int64_t first = task_.first_key(task_.position(0)) - key;
     step.first_tile = first > 0 ? first / kTileTokens : 0;  // the blocks of those before may be gone
     step.end_tile = left < kStepTokens ? (left + kTileTokens - 1) / kTileTokens : kTilesPerStep;
     for (int64_t t = step.first_tile; t < step.end_tile; ++t) {
       const int64_t token = key + t * kTileTokens, next = token + kStepTokens;
       load_tile(tile(token), t, step);
-      step.next[t] = tile(next <= last_position_ ? next : token);
+      step.next[t] = tile(next <= last_key_ ? next : token);
     }
     for (int64_t t = 0; t < kTilesPerStep; ++t) {
       if (t >= step.first_tile && t < step.end_tile) continue;
@@ -272,7 +272,7 @@ class Attention {
     }
     for (int64_t r = 0; r < rows_; ++r) {
       const int64_t position = task_.position(r);
-      const float here = mask(r, task_.first_key(position) - key, position - key);
+      const float here = mask(r, task_.first_key(position) - key, task_.last_key(position) - key);
       now[r] = before[r] > here ? before[r] : here;
     }
     for (int i = 0; i < 2 * kLanes; i += kLanes) {
@@ -441,7 +441,7 @@ class Attention {
 
   const AttentionTask& task_;
   const CacheShape& shape_;
-  const int64_t rows_, columns_, last_position_;
+  const int64_t rows_, columns_, last_key_;
   const uint32_t tiles_per_block_;
   const Rows part_, total_;  // of the split at hand, and of all splits before it
   float* const scores_;      // [rows][64]

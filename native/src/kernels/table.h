@@ -119,6 +119,7 @@ struct AttentionTask {
   int64_t window;      // keys that a query sees, its own the last of them
   float soft_cap;      // scores become soft_cap * tanh(score / soft_cap); 0: they stay
   const float* sinks;  // per head of the group: a score that takes part in the softmax and has no value; or null
+  bool causal;         // a query sees no key behind its own
 
   [[gnu::always_inline]] int64_t rows() const { return last_row - first_row; }
   [[gnu::always_inline]] int64_t position(int64_t row) const { return first_position + (first_row + row) / group; }
@@ -126,8 +127,10 @@ struct AttentionTask {
   [[gnu::always_inline]] int64_t first_key(int64_t position) const {
     return position < window ? 0 : position - window + 1;
   }
+  // And the last one.
+  [[gnu::always_inline]] int64_t last_key(int64_t position) const { return causal ? position : length - 1; }
   [[gnu::always_inline]] int64_t first_split() const { return first_key(position(0)) / kSplitTokens; }
-  [[gnu::always_inline]] int64_t end_split() const { return position(rows() - 1) / kSplitTokens + 1; }
+  [[gnu::always_inline]] int64_t end_split() const { return last_key(position(rows() - 1)) / kSplitTokens + 1; }
   [[gnu::always_inline]] int64_t splits() const { return end_split() - first_split(); }
 };
 

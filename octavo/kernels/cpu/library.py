@@ -8,7 +8,7 @@ from functools import cache
 from hashlib import sha256
 from pathlib import Path
 
-ABI_VERSION = 5
+ABI_VERSION = 6
 ISAS = ("amx", "avx512_bf16", "avx512", "avx2", "generic")  # best first
 EMULATED_ISAS = ("amx_emulated",)  # on every processor, slowly, for tests
 
@@ -54,7 +54,7 @@ _PROTOTYPES: dict[str, tuple[type | None, tuple[type, ...]]] = {
         _CODE,
         (
             *(_POINTER, _POINTER, _SIZE, _POINTER, _SIZE, _SIZE, _POINTER, _POINTER, _SIZE, _POINTER, _SIZE),
-            *(c_float, _SIZE, c_float, _POINTER, _POINTER),
+            *(c_float, _SIZE, c_float, _POINTER, _CODE, _POINTER),
         ),
     ),
     "octavo_sample": (_CODE, (_POINTER, _POINTER, _SIZE, _POINTER, _POINTER, _SIZE, _POINTER)),

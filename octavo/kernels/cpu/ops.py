@@ -302,8 +302,9 @@ class CpuOps:
         window: int | None = None,
         soft_cap: float | None = None,
         sinks: Array | None = None,
+        causal: bool = True,
     ) -> Array:
-        """Causal attention of the q heads over the paged cache: [t, n * d]. IndexError for a block that does not exist."""
+        """Attention of the q heads over the paged cache: [t, n * d]. IndexError for a block that does not exist."""
         calls = self._calls
         tokens = _qkv_tokens(qkv, heads)
         own = calls.cache(_own(cache, heads))
@@ -331,6 +332,7 @@ class CpuOps:
             _ALL_KEYS if window is None else window,
             soft_cap or 0.0,
             None if sinks is None else calls.address(sinks),
+            int(causal),
             calls.address(out),
         )
         return out

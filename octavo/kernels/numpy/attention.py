@@ -1,4 +1,4 @@
-"""Causal attention of one sequence (Vaswani et al., 2017), with grouped query heads (Ainslie et al., 2023)."""
+"""Attention of one sequence (Vaswani et al., 2017), with grouped query heads (Ainslie et al., 2023)."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ class Scoring:
     window: int | None = None
     soft_cap: float | None = None
     sinks: Array | None = None
+    causal: bool = True
 
     def first_key(self, position: int) -> int:
         """The first key that the query at `position` sees."""
@@ -31,7 +32,8 @@ def attend(queries: Array, keys: Array, values: Array, scoring: Scoring, first_k
     first = first_key + len(keys) - len(queries)
     for start in range(0, len(queries), _QUERIES_AT_ONCE):
         piece = slice(start, start + _QUERIES_AT_ONCE)
-        seen = slice(0, len(keys) - len(queries) + min(start + _QUERIES_AT_ONCE, len(queries)))
+        end = min(start + _QUERIES_AT_ONCE, len(queries)) if scoring.causal else len(queries)
+        seen = slice(0, len(keys) - len(queries) + end)
         output[piece] = _attend_piece(queries[piece], keys[seen], values[seen], first + start, first_key, scoring)
     return output
 
@@ -53,7 +55,8 @@ def _attend_piece(queries: Array, keys: Array, values: Array, first: int, first_
 def _visible(t: int, s: int, first: int, first_key: int, scoring: Scoring) -> np.ndarray:
     """[t, s]: whether the query sees the key."""
     distance = (first + np.arange(t))[:, None] - (first_key + np.arange(s))
-    return (distance >= 0) & (distance < (distance.max() + 1 if scoring.window is None else scoring.window))
+    in_window = distance < (distance.max() + 1 if scoring.window is None else scoring.window)
+    return in_window & (distance >= 0) if scoring.causal else in_window
 
 
 def _softmax(scores: Array, sinks: Array | None) -> Array:

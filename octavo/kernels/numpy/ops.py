@@ -159,10 +159,11 @@ class NumpyOps:
         window: int | None = None,
         soft_cap: float | None = None,
         sinks: Array | None = None,
+        causal: bool = True,
     ) -> Array:
         queries, _, _ = _split_heads(qkv, heads)
         own = _own(cache)
-        scoring = Scoring(scale, window, soft_cap, sinks)
+        scoring = Scoring(scale, window, soft_cap, sinks, causal)
         output = np.empty_like(queries)
         for i, length in enumerate(batch.seq_lens.tolist()):
             rows = slice(batch.query_starts[i], batch.query_starts[i + 1])
