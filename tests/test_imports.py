@@ -24,6 +24,7 @@ SHARED = {
     "octavo.engine.request",
     "octavo.errors",
     "octavo.kernels.ops",
+    "octavo.kernels.packed",
     "octavo.models.config",
     "octavo.options.description",
     "octavo.options.parsers",

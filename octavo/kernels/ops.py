@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from octavo.engine.request import TokenLogprobs
+from octavo.kernels.packed import WeightPart
 from octavo.runner.batch import Batch
 
 if TYPE_CHECKING:
@@ -104,25 +105,26 @@ class Ops(Protocol):
 
     def linear_weight(
         self,
-        parts: Sequence[NDArray[Any]],
+        parts: Sequence[WeightPart],
         biases: Sequence[NDArray[Any]] | None = None,
         *,
         quantization: Quantization | None = None,
         activation: str | None = None,
     ) -> Handle:
-        """Pack [out_i, in] weights of one dtype (float32, bfloat16 or float16), stacked along `out` (QKV and gate/up
-        become one product), rounded to integers if `quantization` says so. `biases`: one [out_i] per part. `activation`
-        "silu": two parts, gate and up, of which `linear` gives silu(gate) * up."""
+        """Pack [out_i, in] weights, stacked along `out` (QKV and gate/up become one product). Arrays are of one dtype
+        (float32, bfloat16 or float16), and rounded to integers if `quantization` says so; a `PackedTensor` keeps its codes
+        and stands for just the numbers that they say, beside arrays or others too. `biases`: one [out_i] per part.
+        `activation` "silu": two parts, gate and up, of which `linear` gives silu(gate) * up."""
 
     def weight_bytes(
         self,
-        outputs: int,
-        inputs: int,
-        dtype: np.dtype[Any],
+        parts: Sequence[WeightPart],
+        *,
         quantization: Quantization | None = None,
         activation: str | None = None,
     ) -> int:
-        """Bytes that such a `linear_weight` takes in memory, padding included, biases not."""
+        """Bytes that such a `linear_weight` takes in memory, padding included, biases not. The parts' contents are not
+        looked at."""
 
     def expert_weights(self, gate_up: Sequence[Handle], down: Sequence[Handle]) -> Handle:
         """The weights of a mixture of experts: of each a `linear_weight` [2i, h] with an activation, and one [h, i]; all

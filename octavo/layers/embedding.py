@@ -38,8 +38,11 @@ def embedding_and_head(config: ModelConfig, weights: Weights, ops: Ops) -> tuple
     quantization = None if weights.quantization is None else weights.quantization.of_head
     if config.tie_word_embeddings:
         weights.tie("model.embed_tokens.weight", "lm_head.weight")
-        shared = ops.linear_weight([weights.take("model.embed_tokens.weight", shape)], quantization=quantization)
+        matrix, _ = weights.take_projection("model.embed_tokens", shape)
+        shared = ops.linear_weight([matrix], quantization=quantization)
         return Embedding(shared, ops), Head(shared, ops)
-    embedding = ops.linear_weight([weights.take("model.embed_tokens.weight", shape)])
-    head = ops.linear_weight([weights.take("lm_head.weight", shape)], quantization=quantization)
+    matrix, _ = weights.take_projection("model.embed_tokens", shape)
+    embedding = ops.linear_weight([matrix])
+    matrix, bias = weights.take_projection("lm_head", shape)
+    head = ops.linear_weight([matrix], None if bias is None else [bias], quantization=quantization)
     return Embedding(embedding, ops), Head(head, ops)

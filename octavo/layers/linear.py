@@ -4,8 +4,29 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from octavo.kernels.ops import Array, Ops
+import numpy as np
+
+from octavo.kernels.ops import Array, Handle, Ops
 from octavo.weights.checkpoint import Weights
+
+
+def projection_weight(
+    weights: Weights,
+    ops: Ops,
+    inputs: int,
+    outputs: Mapping[str, int],
+    *,
+    bias: bool = False,
+    activation: str | None = None,
+) -> Handle:
+    """Stored projections (name -> outputs) of the same input as one weight, stacked in the order given."""
+    taken = [weights.take_projection(name, (size, inputs), bias=bias) for name, size in outputs.items()]
+    biases = None
+    if any(each is not None for _, each in taken):
+        sizes = outputs.values()
+        biases = [np.zeros(size, np.float32) if each is None else each for (_, each), size in zip(taken, sizes, strict=True)]
+    parts = [part for part, _ in taken]
+    return ops.linear_weight(parts, biases, quantization=weights.quantization, activation=activation)
 
 
 class Linear:
@@ -22,9 +43,7 @@ class Linear:
         activation: str | None = None,
     ) -> None:
         """`outputs`: name -> output size of each stored projection. `activation`: as in `Ops.linear_weight`."""
-        parts = [weights.take(f"{name}.weight", (size, inputs)) for name, size in outputs.items()]
-        biases = [weights.take(f"{name}.bias", (size,)) for name, size in outputs.items()] if bias else None
-        self._weight = ops.linear_weight(parts, biases, quantization=weights.quantization, activation=activation)
+        self._weight = projection_weight(weights, ops, inputs, outputs, bias=bias, activation=activation)
         self._ops = ops
 
     def __call__(self, x: Array, residual: Array | None = None) -> Array:

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from octavo.kernels.ops import Array, Handle, Ops, Quantization
+from octavo.kernels.packed import WeightPart
 from octavo.models.config import ModelConfig
 from octavo.models.registry import build_model
 from octavo.weights.checkpoint import Checkpoint, WeightShapes
@@ -62,16 +63,15 @@ class _Counting:
 
     def linear_weight(
         self,
-        parts: Sequence[NDArray[Any]],
+        parts: Sequence[WeightPart],
         biases: Sequence[NDArray[Any]] | None = None,
         *,
         quantization: Quantization | None = None,
         activation: str | None = None,
     ) -> Handle:
         """Count a weight of these shapes and its biases, which are float32."""
-        outputs = sum(len(part) for part in parts)
-        self.nbytes += self._ops.weight_bytes(outputs, parts[0].shape[1], parts[0].dtype, quantization, activation)
-        self.nbytes += 4 * outputs if biases is not None else 0
+        self.nbytes += self._ops.weight_bytes(parts, quantization=quantization, activation=activation)
+        self.nbytes += 4 * sum(map(len, parts)) if biases is not None else 0
 
     def vector_weight(self, weight: NDArray[Any]) -> Array:
         """Count a norm's weight."""

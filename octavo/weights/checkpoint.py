@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from octavo.errors import LoadError
 from octavo.kernels.ops import Ops, Quantization
+from octavo.kernels.packed import PackedTensor, Packing, WeightPart
 
 logger = logging.getLogger(__name__)
 
@@ -25,6 +26,17 @@ PLAIN_TYPES: Mapping[str, np.dtype[Any]] = {
 }
 # Buffers that old checkpoints carry and every model computes for itself.
 _RECOMPUTED = (".rotary_emb.inv_freq", ".rotary_emb.cos_cached", ".rotary_emb.sin_cached")
+
+
+class StoredProjection(Protocol):
+    """A projection that is stored in few bits, in one tensor or several; nothing of it is read yet."""
+
+    shape: tuple[int, int]  # (out, in)
+    packing: Packing
+    names: tuple[str, ...]  # of its tensors, without the bias
+
+    def read(self) -> PackedTensor:
+        """Its codes and scales. LoadError where the tensors do not fit each other."""
 
 
 class Checkpoint(Protocol):
@@ -49,6 +61,10 @@ class Checkpoint(Protocol):
         """The tensor as `dtype` (float32, float16 or bfloat16 of ml_dtypes): a read-only view on the mapped file if it
         is stored so, else converted, or dequantised by `ops`. KeyError for an unknown name; LoadError for a stored type
         that cannot be read."""
+
+    def projection(self, name: str) -> StoredProjection | None:
+        """The projection whose matrix would be `name.weight`, where it is to stay packed; None where it is an ordinary
+        tensor, or not there. LoadError where it is stored in a way that is not supported."""
 
 
 class _Ledger:
@@ -115,6 +131,27 @@ class Weights:
         ledger.settle(stored)
         return tensor
 
+    def take_projection(
+        self, name: str, shape: tuple[int, int], *, bias: bool = False
+    ) -> tuple[WeightPart, NDArray[Any] | None]:
+        """The matrix [out, in] of the projection `name` and its bias [out]: an array of `dtype`, or packed as the checkpoint
+        has it. A packed one may have a bias that the architecture does not speak of. LoadError as `take`."""
+        ledger = self._ledger
+        stored = self._stored(f"{name}.weight").removesuffix(".weight")
+        packed = ledger.checkpoint.projection(stored)
+        if packed is None:
+            return self.take(f"{name}.weight", shape), self.take(f"{name}.bias", shape[:1]) if bias else None
+        if packed.shape != shape:
+            raise LoadError(
+                f"{ledger.checkpoint.path}: projection {stored} has shape {list(packed.shape)}, but the configuration needs "
+                f"{list(shape)}"
+            )
+        matrix = self._read_packed(packed)
+        for tensor in packed.names:
+            ledger.settle(tensor)
+        has_bias = bias or f"{stored}.bias" in ledger.shapes
+        return matrix, self.take(f"{name}.bias", shape[:1]) if has_bias else None
+
     def tie(self, name: str, other: str) -> None:
         """Declare that both names mean one tensor (input and output embedding), then `take(name)`. Either may be the only
         one stored; when both are, `other` is not used, with a warning if it differs."""
@@ -152,6 +189,9 @@ class Weights:
         ledger = self._ledger
         return ledger.checkpoint.read(stored, self.dtype, ledger.ops)
 
+    def _read_packed(self, projection: StoredProjection) -> PackedTensor:
+        return projection.read()
+
     def _is_equal(self, name: str, other: str) -> bool:
         ledger = self._ledger
         if ledger.shapes[name] != ledger.shapes[other]:
@@ -165,6 +205,9 @@ class WeightShapes(Weights):
 
     def _read(self, stored: str) -> NDArray[Any]:
         return np.broadcast_to(np.zeros((), self.dtype), self._ledger.shapes[stored])
+
+    def _read_packed(self, projection: StoredProjection) -> PackedTensor:
+        return PackedTensor.without_content(projection.packing, projection.shape)
 
     def _is_equal(self, name: str, other: str) -> bool:
         return True  # nobody knows yet

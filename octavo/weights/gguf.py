@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from octavo.errors import LoadError
 from octavo.kernels.ops import Ops
-from octavo.weights.checkpoint import PLAIN_TYPES
+from octavo.weights.checkpoint import PLAIN_TYPES, StoredProjection
 from octavo.weights.gguf_header import GGUFTensor, read_header
 from octavo.weights.gguf_names import FAMILIES, generation_config, hugging_face_config
 
@@ -73,6 +73,10 @@ class GGUFCheckpoint:
         if PLAIN_TYPES.get(tensor.type_name) == dtype:
             return rows.view(dtype).reshape(tensor.shape)
         return ops.dequantize(rows, tensor.type_name, tensor.shape, dtype)
+
+    def projection(self, name: str) -> StoredProjection | None:
+        """None: all tensors are dequantised as they are read."""
+        return None
 
     def _rows(self, tensor: GGUFTensor) -> NDArray[np.uint8]:
         """The file's bytes, [..., bytes of a row]."""

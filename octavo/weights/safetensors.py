@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from octavo.errors import LoadError
 from octavo.kernels.ops import Ops
-from octavo.weights.checkpoint import PLAIN_TYPES
+from octavo.weights.checkpoint import PLAIN_TYPES, StoredProjection
 from octavo.weights.json_file import read_json
 
 INDEX_NAME = "model.safetensors.index.json"
@@ -76,6 +76,10 @@ class SafetensorsCheckpoint:
             )
         flat = np.frombuffer(tensor.buffer, stored, math.prod(tensor.shape), tensor.offset)
         return np.require(flat.reshape(tensor.shape).astype(dtype, copy=False), requirements="A")
+
+    def projection(self, name: str) -> StoredProjection | None:
+        """None: all tensors are ordinary ones."""
+        return None
 
 
 def _open_tensors(path: Path) -> dict[str, StoredTensor]:

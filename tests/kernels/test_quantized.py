@@ -152,7 +152,7 @@ def test_memory_is_that_of_the_bits():
     for quantization in QUANTIZATIONS:
         bits = 8 * 640 + 32 if quantization.bits == 8 else 4 * 640 + 640 // quantization.group * 32
         assert ops.linear_weight([part], quantization=quantization).nbytes == 320 * bits // 8
-        assert ops.weight_bytes(320, 640, part.dtype, quantization) == 320 * bits // 8
+        assert ops.weight_bytes([part], quantization=quantization) == 320 * bits // 8
 
 
 def test_wrong_groups_are_refused():

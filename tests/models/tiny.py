@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from octavo.kernels.ops import Ops
 from octavo.models.config import read_model_config
 from octavo.models.registry import Model, build_model
-from octavo.weights.checkpoint import Weights
+from octavo.weights.checkpoint import StoredProjection, Weights
 
 LLAMA3_ROPE = {
     "rope_type": "llama3",
@@ -77,6 +77,9 @@ class TinyCheckpoint:
 
     def read(self, name: str, dtype: np.dtype[Any], ops: Ops) -> NDArray[Any]:
         return self.tensors[name].astype(dtype, copy=False)
+
+    def projection(self, name: str) -> StoredProjection | None:
+        return None
 
 
 def tiny_checkpoint(config: dict[str, Any], seed: int = 0) -> TinyCheckpoint:

@@ -20,6 +20,7 @@ from octavo.kernels.cpu.program import RecordedForward
 from octavo.kernels.cpu.sampling import ERRORS, SamplingRows, score_rows
 from octavo.kernels.cpu.threads import default_threads, one_of_each_core
 from octavo.kernels.ops import Array, Forward, KVCache, Quantization, RotaryTable
+from octavo.kernels.packed import PackedTensor, WeightPart
 from octavo.runner.batch import Batch
 from octavo.sampling.sampler import SampleResult, sampled_logprobs
 from octavo.sampling.state import SamplingState
@@ -69,13 +70,25 @@ class CpuOps:
 
     def linear_weight(
         self,
-        parts: Sequence[NDArray[Any]],
+        parts: Sequence[WeightPart],
         biases: Sequence[NDArray[Any]] | None = None,
         *,
         quantization: Quantization | None = None,
         activation: str | None = None,
     ) -> PackedWeight:
-        """Pack [out_i, in] weights of one dtype, stacked along `out`. Each part may be freed afterwards."""
+        """Pack [out_i, in] weights, stacked along `out`. Each part may be freed afterwards."""
+        if any(isinstance(part, PackedTensor) for part in parts):
+            numbers = [part.dequantized() if isinstance(part, PackedTensor) else part.astype(np.float32) for part in parts]
+            return self._pack(numbers, biases, None, activation)
+        return self._pack([np.asarray(part) for part in parts], biases, quantization, activation)
+
+    def _pack(
+        self,
+        parts: Sequence[NDArray[Any]],
+        biases: Sequence[NDArray[Any]] | None,
+        quantization: Quantization | None,
+        activation: str | None,
+    ) -> PackedWeight:
         first = parts[0]
         for part in parts:
             if part.ndim != 2 or part.shape[1] != first.shape[1] or part.dtype != first.dtype:
@@ -94,14 +107,17 @@ class CpuOps:
 
     def weight_bytes(
         self,
-        outputs: int,
-        inputs: int,
-        dtype: np.dtype[Any],
+        parts: Sequence[WeightPart],
+        *,
         quantization: Quantization | None = None,
         activation: str | None = None,
     ) -> int:
         """Bytes of the panels; memory for them is reserved, and not touched."""
-        return PackedWeight(self._library, self._context, (outputs, inputs), dtype, quantization, activation).nbytes
+        shape = sum(map(len, parts)), parts[0].shape[1]
+        if any(isinstance(part, PackedTensor) for part in parts):
+            return PackedWeight(self._library, self._context, shape, np.dtype(np.float32), None, activation).nbytes
+        dtype = np.asarray(parts[0]).dtype
+        return PackedWeight(self._library, self._context, shape, dtype, quantization, activation).nbytes
 
     def expert_weights(self, gate_up: Sequence[PackedWeight], down: Sequence[PackedWeight]) -> NativeExperts:
         """The weights of the experts in their order, all of one shape and format."""

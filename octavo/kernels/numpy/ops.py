@@ -18,6 +18,7 @@ from octavo.kernels.numpy.attention import Scoring, attend
 from octavo.kernels.numpy.cache import NumpyKVCache
 from octavo.kernels.numpy.quantization import round_activations, round_weight
 from octavo.kernels.ops import Array, Forward, KVCache, Quantization, RotaryTable
+from octavo.kernels.packed import PackedTensor, Packing, WeightPart
 from octavo.runner.batch import Batch
 from octavo.sampling import logprobs, sampler
 from octavo.sampling.sampler import SampleResult
@@ -25,13 +26,20 @@ from octavo.sampling.state import SamplingState
 
 
 @dataclass(frozen=True)
-class NumpyWeight:
-    """A stacked projection: `matrix` [out, in] (of a quantized one what its integers stand for), `bias` [out], and what is
-    done to the activations before and to the result after."""
+class NumpyPiece:
+    """`matrix` [out, in], of a quantized one what its codes stand for, and how the activations are rounded beside it."""
 
     matrix: Array
+    rounding: Quantization | Packing | None = None
+    order: NDArray[np.int32] | None = None  # of the inputs, in which `rounding` groups them
+
+
+@dataclass(frozen=True)
+class NumpyWeight:
+    """A stacked projection: `pieces` one below the other, `bias` [out], and what is done to the result."""
+
+    pieces: list[NumpyPiece]
     bias: Array | None
-    quantization: Quantization | None
     activation: str | None
 
 
@@ -45,27 +53,27 @@ class NumpyOps:
 
     def linear_weight(
         self,
-        parts: Sequence[NDArray[Any]],
+        parts: Sequence[WeightPart],
         biases: Sequence[NDArray[Any]] | None = None,
         *,
         quantization: Quantization | None = None,
         activation: str | None = None,
     ) -> NumpyWeight:
         bias = None if biases is None else _float32(np.concatenate(biases))
-        matrix = _float32(parts[0] if len(parts) == 1 else np.concatenate(parts))
-        if quantization is not None:
-            matrix = round_weight(matrix, quantization)
-        return NumpyWeight(matrix, bias, quantization, activation)
+        if any(isinstance(part, PackedTensor) for part in parts):
+            return NumpyWeight([_piece(part, quantization) for part in parts], bias, activation)
+        arrays = [np.asarray(part) for part in parts]
+        matrix = arrays[0] if len(arrays) == 1 else np.concatenate(arrays)
+        return NumpyWeight([_piece(matrix, quantization)], bias, activation)
 
     def weight_bytes(
         self,
-        outputs: int,
-        inputs: int,
-        dtype: np.dtype[Any],
+        parts: Sequence[WeightPart],
+        *,
         quantization: Quantization | None = None,
         activation: str | None = None,
     ) -> int:
-        return 4 * outputs * inputs  # whatever the dtype: products are float32's
+        return sum(4 * len(part) * part.shape[1] for part in parts)  # whatever the dtype: products are float32's
 
     def expert_weights(self, gate_up: Sequence[NumpyWeight], down: Sequence[NumpyWeight]) -> list[tuple[NumpyWeight, ...]]:
         return list(zip(gate_up, down, strict=True))
@@ -88,12 +96,12 @@ class NumpyOps:
         return x[rows]
 
     def embedding(self, token_ids: NDArray[np.int32], weight: NumpyWeight) -> Array:
-        return weight.matrix[token_ids]
+        (piece,) = weight.pieces
+        return piece.matrix[token_ids]
 
     def linear(self, x: Array, weight: NumpyWeight, residual: Array | None = None) -> Array:
-        if weight.quantization is not None:
-            x = round_activations(x, weight.quantization)
-        product: Array = x @ weight.matrix.T
+        products = [_rounded(x, piece) @ piece.matrix.T for piece in weight.pieces]
+        product: Array = products[0] if len(products) == 1 else np.concatenate(products, axis=1)
         if weight.bias is not None:
             product += weight.bias
         if weight.activation is not None:
@@ -187,6 +195,18 @@ class NumpyOps:
 
     def close(self) -> None:
         pass
+
+
+def _piece(part: WeightPart, quantization: Quantization | None) -> NumpyPiece:
+    if isinstance(part, PackedTensor):
+        packing = part.packing
+        return NumpyPiece(part.dequantized(), packing if packing.rounds_activations else None, part.order)
+    matrix = _float32(part)
+    return NumpyPiece(matrix if quantization is None else round_weight(matrix, quantization), quantization)
+
+
+def _rounded(x: Array, piece: NumpyPiece) -> Array:
+    return x if piece.rounding is None else round_activations(x, piece.rounding, piece.order)
 
 
 def _float32(values: NDArray[Any]) -> Array:

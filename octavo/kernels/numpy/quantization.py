@@ -7,8 +7,10 @@ from __future__ import annotations
 from typing import Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
 from octavo.kernels.ops import Array, Quantization
+from octavo.kernels.packed import Packing
 
 _LARGEST = {8: np.float32(127), 16: np.float32(127 * 256)}
 _LARGEST_HALF = np.float32(65504)
@@ -26,10 +28,15 @@ def round_weight(matrix: Array, quantization: Quantization) -> Array:
     return rounded.reshape(len(matrix), -1)[:, : matrix.shape[1]]
 
 
-def round_activations(x: Array, quantization: Quantization) -> Array:
-    """[t, in] -> the same, rounded as `quantization` says. What is in a group with a NaN or an infinity becomes NaN."""
-    group = quantization.activation_group or x.shape[1]
-    rounded = _round(_in_groups(x, group, "constant"), _LARGEST[quantization.activation_bits])
+def round_activations(x: Array, weight: Quantization | Packing, order: NDArray[np.int32] | None = None) -> Array:
+    """[t, in] -> the same, rounded as it is beside such a weight, its groups in `order` of the inputs. What is in a group
+    with a NaN or an infinity becomes NaN."""
+    if order is not None:
+        ordered = np.empty_like(x)
+        ordered[:, order] = round_activations(x[:, order], weight)
+        return ordered
+    group = weight.activation_group or x.shape[1]
+    rounded = _round(_in_groups(x, group, "constant"), _LARGEST[weight.activation_bits])
     return np.ascontiguousarray(rounded.reshape(len(x), -1)[:, : x.shape[1]])
 
 

@@ -1,0 +1,114 @@
+"""Projections as quantized checkpoints store them: codes of a few bits, and the numbers they stand for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import ml_dtypes
+import numpy as np
+from numpy.typing import NDArray
+
+FLOAT8 = np.dtype(ml_dtypes.float8_e4m3fn)
+_CENTRE = {"int8": 128, "int4": 8}  # the code of 0 where no offset says otherwise
+
+
+@dataclass(frozen=True)
+class Packing:
+    """How the numbers of a projection are stored.
+
+    w[o, i] = scale[o, g] * (value(code[o, i]) - zero[o, g]), or scale[o, g] * value(code[o, i]) + least[o, g], where g is
+    the group of input i. All of it is exact in float32 but for the last rounding."""
+
+    codes: Literal["int8", "int4", "fp8_e4m3"]  # whole numbers from 0 to 255 or 15; E4M3 without infinities
+    group: int  # neighbouring inputs that share a scale, a multiple of 16; 0: all of them
+    scale: np.dtype[Any]  # bfloat16, float16 or float32: as it was published
+    offset: Literal["none", "zero", "least"] = "none"  # none: the zero is 128 (int8), 8 (int4) or 0 (fp8_e4m3) everywhere
+    activation_bits: int = 16  # beside whole numbers: activations become whole numbers of 8 or 16 bits
+
+    def groups(self, inputs: int) -> int:
+        """Scales of an output."""
+        return -(-inputs // self.group) if self.group else 1
+
+    @property
+    def rounds_activations(self) -> bool:
+        """Whether activations become whole numbers too."""
+        return self.codes != "fp8_e4m3"
+
+    @property
+    def activation_group(self) -> int:
+        """Inputs whose activations share a scale (0: all): those that share the weights' scale; where these are all of them,
+        64 for 8-bit activations."""
+        return 64 if self.activation_bits == 8 and self.group == 0 else self.group
+
+    @property
+    def offset_dtype(self) -> np.dtype[Any] | None:
+        """Of PackedTensor.offsets."""
+        return {"none": None, "zero": np.dtype(np.uint8), "least": np.dtype(np.float16)}[self.offset]
+
+    def __str__(self) -> str:
+        """For the start-up table: `int4 in groups of 128`."""
+        return f"{self.codes} in groups of {self.group}" if self.group else self.codes
+
+
+@dataclass(frozen=True)
+class PackedTensor:
+    """A projection [out, in] of few bits a number. `codes` are one byte each here; a backend packs them."""
+
+    packing: Packing
+    codes: NDArray[np.uint8]  # [out, in]
+    scales: NDArray[Any]  # [out, groups] of packing.scale
+    offsets: NDArray[Any] | None = None  # [out, groups]: zero points uint8, least values float16
+    order: NDArray[np.int32] | None = None  # [in]: column i of the codes is input order[i]; None: as they come
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """(out, in)."""
+        outputs, inputs = self.codes.shape
+        return outputs, inputs
+
+    def __len__(self) -> int:
+        """Outputs."""
+        return len(self.codes)
+
+    @classmethod
+    def without_content(cls, packing: Packing, shape: tuple[int, int]) -> PackedTensor:
+        """One that takes no memory and that nobody may read, to work out sizes."""
+        groups = shape[0], packing.groups(shape[1])
+        offset = packing.offset_dtype
+        return cls(
+            packing,
+            np.broadcast_to(np.zeros((), np.uint8), shape),
+            np.broadcast_to(np.zeros((), packing.scale), groups),
+            None if offset is None else np.broadcast_to(np.zeros((), offset), groups),
+        )
+
+    def dequantized(self) -> NDArray[np.float32]:
+        """What it stands for, float32 [out, in], its inputs in the order of the model."""
+        outputs, inputs = self.shape
+        group = self.packing.group or max(inputs, 1)
+        padded = np.pad(self._values(), ((0, 0), (0, -inputs % group))).reshape(outputs, -1, group)
+        scales = self.scales.astype(np.float32)[..., None]
+        if self.offsets is None:
+            padded = padded * scales
+        elif self.packing.offset == "zero":
+            padded = (padded - self.offsets.astype(np.float32)[..., None]) * scales
+        else:
+            padded = padded * scales + self.offsets.astype(np.float32)[..., None]
+        matrix = padded.reshape(outputs, -1)[:, :inputs]
+        if self.order is None:
+            return np.ascontiguousarray(matrix)
+        ordered = np.empty_like(matrix)
+        ordered[:, self.order] = matrix
+        return ordered
+
+    def _values(self) -> NDArray[np.float32]:
+        if self.packing.codes == "fp8_e4m3":
+            return np.asarray(self.codes.view(FLOAT8), np.float32)
+        centre = _CENTRE[self.packing.codes] if self.packing.offset == "none" else 0
+        values: NDArray[np.float32] = self.codes.astype(np.float32) - np.float32(centre)
+        return values
+
+
+WeightPart = NDArray[Any] | PackedTensor
+"""What `Ops.linear_weight` stacks: an array [out, in], or a packed projection of that shape."""
