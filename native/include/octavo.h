@@ -14,13 +14,15 @@ extern "C" {
 #endif
 
 #define OCTAVO_API __attribute__((visibility("default")))
-#define OCTAVO_ABI_VERSION 6
+#define OCTAVO_ABI_VERSION 7
 
 enum { OCTAVO_OK = 0, OCTAVO_INVALID = 1, OCTAVO_NO_MEMORY = 2, OCTAVO_OUT_OF_RANGE = 3 };
 enum { OCTAVO_FLOAT32 = 0, OCTAVO_BFLOAT16 = 1, OCTAVO_FLOAT16 = 2 };
 /* Formats of weights: the dtypes, and integers of 8 or 4 bits beside activations that are rounded to 16 or 8 bits. */
 enum { OCTAVO_INT8_A16 = 3, OCTAVO_INT8_A8 = 4, OCTAVO_INT4_A16 = 5, OCTAVO_INT4_A8 = 6 };
-enum { OCTAVO_NO_ACTIVATION = 0, OCTAVO_SILU = 1 };
+/* Functions of a product's result: gates of as many other outputs, or with OCTAVO_UNGATED added applied to each output. */
+enum { OCTAVO_NO_ACTIVATION = 0, OCTAVO_SILU = 1, OCTAVO_GELU = 2, OCTAVO_GELU_TANH = 3, OCTAVO_RELU = 4 };
+enum { OCTAVO_UNGATED = 16 };
 enum { /* dtypes of a cache only: int8 with a float32 scale for each token and head, E4M3 saturating at 448 */
   OCTAVO_CACHE_INT8 = 3,
   OCTAVO_CACHE_FLOAT8 = 4
@@ -47,8 +49,8 @@ OCTAVO_API void octavo_close(octavo_context* context);
 OCTAVO_API int octavo_pin(octavo_context* context, const int32_t* cpus, int64_t count);
 
 /* -- weights --------------------------------------------------------------------------------------------------- */
-/* A [out, in] matrix. `group`: inputs that share a scale, 32 or 64 in the formats of 4 bits, else 0. With an activation the
- * first half of the outputs is activated and multiplied by the second: octavo_linear then gives out / 2 columns. */
+/* A [out, in] matrix. `group`: inputs that share a scale, 32 or 64 in the formats of 4 bits, else 0. With a gating activation
+ * the first half of the outputs is activated and multiplied by the second: octavo_linear then gives out / 2 columns. */
 OCTAVO_API octavo_weight* octavo_weight_new(octavo_context* context, int32_t format, int64_t group, int32_t activation,
                                             int64_t in, int64_t out);
 /* `count` rows of a dtype at outputs `first` and on, in any order, each once. A format of integers is rounded to nearest
@@ -64,14 +66,24 @@ OCTAVO_API int octavo_dequantize(octavo_context* context, const void* raw, int64
                                  int32_t dtype, void* out);
 
 /* -- the step -------------------------------------------------------------------------------------------------- */
-/* y [rows, out] = x [rows, in] W^T + bias; with an activation y [rows, out / 2] = act(gate) * up; with `accumulate`, y +=
- * that. */
+/* y [rows, out] = x [rows, in] W^T + bias, activated if the weight says so; with a gating activation
+ * y [rows, out / 2] = act(gate) * up; with `accumulate`, y += that. */
 OCTAVO_API int octavo_linear(octavo_context* context, const octavo_weight* weight, const float* x, int64_t rows, float* y,
                              int32_t accumulate);
+/* y [count, width] = the rows of `ids`, times `scale`; with `accumulate`, y += that. */
 OCTAVO_API int octavo_embedding(octavo_context* context, const octavo_weight* weight, const int32_t* ids, int64_t count,
-                                float* y);
+                                float scale, float* y, int32_t accumulate);
+/* With `accumulate`, y += the result. */
 OCTAVO_API int octavo_rms_norm(octavo_context* context, const float* x, const float* weight, int64_t rows, int64_t width,
-                               float epsilon, float* y);
+                               float epsilon, float* y, int32_t accumulate);
+/* In place, in each row of x [rows, stride], each of `count` neighbouring runs of `width` columns from `first` on. */
+OCTAVO_API int octavo_rms_norm_columns(octavo_context* context, float* x, int64_t rows, int64_t stride, int64_t first,
+                                       int64_t count, const float* weight, int64_t width, float epsilon);
+/* `bias` may be NULL. */
+OCTAVO_API int octavo_layer_norm(octavo_context* context, const float* x, const float* weight, const float* bias,
+                                 int64_t rows, int64_t width, float epsilon, float* y);
+/* In place: x [rows, width] becomes cap * tanh(x / cap). */
+OCTAVO_API int octavo_soft_cap(octavo_context* context, float* x, int64_t rows, int64_t width, float cap);
 /* x [rows, 2 * width] -> y [rows, width] */
 OCTAVO_API int octavo_silu_and_multiply(octavo_context* context, const float* x, int64_t rows, int64_t width, float* y);
 /* routing [rows, experts]: the softmax of logits, of which the `chosen` largest of each row stay (of equal ones the first), as
@@ -101,10 +113,11 @@ OCTAVO_API int octavo_cache_swap_in(octavo_cache* cache, const int32_t* pairs, i
 OCTAVO_API void octavo_cache_free(octavo_cache* cache);
 /* qkv [tokens, (heads + 2 kv_heads) * head_size]: rotates the q and k heads of each token in place, then stores its k and v in
  * its slot of one layer. cos_sin [table_rows, rotary]: cosines, then sines, for the first `rotary` elements of a head, half and
- * half; NULL: nothing is rotated, and positions [tokens] are not looked at. */
+ * half (`interleaved`: the pairs are neighbours instead); NULL: nothing is rotated, and positions [tokens] are not looked
+ * at. */
 OCTAVO_API int octavo_cache_write(octavo_context* context, octavo_cache* cache, int64_t layer, float* qkv, int64_t heads,
                                   const int64_t* slots, int64_t tokens, const float* cos_sin, int64_t table_rows,
-                                  int64_t rotary, const int32_t* positions);
+                                  int64_t rotary, const int32_t* positions, int32_t interleaved);
 /* out [tokens, heads * head_size]. query_starts [sequences + 1], lengths [sequences] (keys, this step's included),
  * tables [sequences, table_width]; entries before the window of a sequence's first query are not looked at. A query sees the
  * last `window` keys up to its own. With soft_cap > 0 a score is soft_cap * tanh(score / soft_cap). sinks [heads] or NULL:

@@ -99,7 +99,7 @@ int octavo_cache_swap_in(octavo_cache* cache, const int32_t* pairs, int64_t coun
 
 int octavo_cache_write(octavo_context* context, octavo_cache* cache, int64_t layer, float* qkv, int64_t heads,
                        const int64_t* slots, int64_t tokens, const float* cos_sin, int64_t table_rows, int64_t rotary,
-                       const int32_t* positions) {
+                       const int32_t* positions, int32_t interleaved) {
   if (missing(context) || missing(cache)) return closed();
   const CacheShape& shape = cache->shape;
   if (layer < 0 || layer >= shape.layers)
@@ -124,7 +124,9 @@ int octavo_cache_write(octavo_context* context, octavo_cache* cache, int64_t lay
   pool::parallel(threads, ceil_div(tokens, chunk), [&](int64_t item, int) {
     for (int64_t t = item * chunk; t < std::min(tokens, (item + 1) * chunk); ++t) {
       float* row = qkv + t * width;
-      if (turns) kernels.rotate(row, heads + shape.kv_heads, shape.head_size, cos_sin + positions[t] * rotary, rotary);
+      if (turns)
+        kernels.rotate(row, heads + shape.kv_heads, shape.head_size, cos_sin + positions[t] * rotary, rotary,
+                       interleaved != 0);
       const float* k = row + heads * shape.head_size;
       write(shape, cache->layer(layer), slots[t], k, k + size);
     }

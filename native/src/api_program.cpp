@@ -49,7 +49,8 @@ struct Recordable {
 #define RECORDABLE(function) {#function, Invoke<function>::arity, Invoke<function>::call}
 constexpr Recordable kRecordable[] = {
     RECORDABLE(octavo_linear),      RECORDABLE(octavo_embedding),         RECORDABLE(octavo_select_rows),
-    RECORDABLE(octavo_rms_norm),    RECORDABLE(octavo_silu_and_multiply),
+    RECORDABLE(octavo_rms_norm),    RECORDABLE(octavo_silu_and_multiply), RECORDABLE(octavo_rms_norm_columns),
+    RECORDABLE(octavo_layer_norm),  RECORDABLE(octavo_soft_cap),
     RECORDABLE(octavo_cache_write), RECORDABLE(octavo_attention),         RECORDABLE(octavo_route),
     RECORDABLE(octavo_experts),
 };

@@ -1,5 +1,6 @@
 // The operations of a step that work on rows alone: products, lookup, norm, activation.
 #include <algorithm>
+#include <memory>
 
 #include "context.h"
 
@@ -82,17 +83,23 @@ int octavo_linear(octavo_context* context, const octavo_weight* weight, const fl
   });
 }
 
-int octavo_embedding(octavo_context* context, const octavo_weight* weight, const int32_t* ids, int64_t count, float* y) {
+int octavo_embedding(octavo_context* context, const octavo_weight* weight, const int32_t* ids, int64_t count, float scale,
+                     float* y, int32_t accumulate) {
   if (missing(context) || missing(weight)) return closed();
   const Weight& view = weight->view;
   for (int64_t i = 0; i < count; ++i)
     if (ids[i] < 0 || ids[i] >= view.out)
       return fail(OCTAVO_OUT_OF_RANGE, "token id %d at index %lld is not below %lld", ids[i], number(i), number(view.out));
-  if (view.activation != kNoActivation) return fail(OCTAVO_INVALID, "a weight with an activation has no rows to look up");
+  if (view.gated()) return fail(OCTAVO_INVALID, "a weight with gates has no rows to look up");
   const LinearKernels& linear = *context->kernels->linear[view.format];
+  const bool plain = scale == 1.0f && accumulate == 0;
   for_rows(*context, count, 16 * view.in, [&](int64_t first, int64_t rows) {
-    for (int64_t i = first; i < first + rows; ++i)
-      linear.unpack_weight(view, ids[i] / view.panel_width, ids[i] % view.panel_width, y + i * view.in);
+    std::unique_ptr<float[]> row(plain ? nullptr : new float[view.in]);
+    for (int64_t i = first; i < first + rows; ++i) {
+      float* target = y + i * view.in;
+      linear.unpack_weight(view, ids[i] / view.panel_width, ids[i] % view.panel_width, plain ? target : row.get());
+      if (!plain) context->kernels->put_scaled(row.get(), view.in, scale, target, accumulate != 0);
+    }
   });
   return OCTAVO_OK;
 }
@@ -108,11 +115,42 @@ int octavo_select_rows(octavo_context* context, const float* x, int64_t rows, in
 }
 
 int octavo_rms_norm(octavo_context* context, const float* x, const float* weight, int64_t rows, int64_t width, float epsilon,
-                    float* y) {
+                    float* y, int32_t accumulate) {
   if (missing(context)) return closed();
   for_rows(*context, rows, width, [&](int64_t first, int64_t count) {
-    context->kernels->rms_norm(x + first * width, weight, count, width, epsilon, y + first * width);
+    context->kernels->rms_norm(x + first * width, weight, count, width, epsilon, y + first * width, accumulate != 0);
   });
+  return OCTAVO_OK;
+}
+
+int octavo_rms_norm_columns(octavo_context* context, float* x, int64_t rows, int64_t stride, int64_t first, int64_t count,
+                            const float* weight, int64_t width, float epsilon) {
+  if (missing(context)) return closed();
+  if (first < 0 || count < 0 || first + count * width > stride)
+    return fail(OCTAVO_INVALID, "columns %lld + %lld * %lld of %lld", number(first), number(count), number(width),
+                number(stride));
+  for_rows(*context, rows, count * width, [&](int64_t from, int64_t some) {
+    for (int64_t row = from; row < from + some; ++row) {
+      float* run = x + row * stride + first;
+      context->kernels->rms_norm(run, weight, count, width, epsilon, run, false);
+    }
+  });
+  return OCTAVO_OK;
+}
+
+int octavo_layer_norm(octavo_context* context, const float* x, const float* weight, const float* bias, int64_t rows,
+                      int64_t width, float epsilon, float* y) {
+  if (missing(context)) return closed();
+  for_rows(*context, rows, 2 * width, [&](int64_t first, int64_t count) {
+    context->kernels->layer_norm(x + first * width, weight, bias, count, width, epsilon, y + first * width);
+  });
+  return OCTAVO_OK;
+}
+
+int octavo_soft_cap(octavo_context* context, float* x, int64_t rows, int64_t width, float cap) {
+  if (missing(context)) return closed();
+  for_rows(*context, rows, 4 * width,
+           [&](int64_t first, int64_t count) { context->kernels->soft_cap(x + first * width, count * width, cap); });
   return OCTAVO_OK;
 }
 

@@ -19,8 +19,8 @@ struct Place {
 };
 
 Place place_of(const Weight& weight, int64_t output) {
-  const int64_t width = weight.activation == kNoActivation ? weight.panel_width : weight.panel_width / 2;
-  const bool up = weight.activation != kNoActivation && output >= weight.columns();
+  const int64_t width = weight.gated() ? weight.panel_width / 2 : weight.panel_width;
+  const bool up = weight.gated() && output >= weight.columns();
   const int64_t index = up ? output - weight.columns() : output;
   const int64_t limit = weight.columns() - index;
   return {index / width, index % width + (up ? width : 0), std::min(width - index % width, limit)};
@@ -111,10 +111,12 @@ octavo_weight* octavo_weight_new(octavo_context* context, int32_t format, int64_
   octavo_weight* weight = nullptr;
   guarded([&] {
     if (format < 0 || format >= kFormats) return fail(OCTAVO_INVALID, "unknown weight format %d", format);
-    if (activation < 0 || activation >= kActivations) return fail(OCTAVO_INVALID, "unknown activation %d", activation);
+    const int32_t function = activation & ~kUngated;
+    if (activation < 0 || function >= kActivations || activation == kUngated)
+      return fail(OCTAVO_INVALID, "unknown activation %d", activation);
     if (in < 1 || out < 1 || in > INT32_MAX || out > INT32_MAX)
       return fail(OCTAVO_INVALID, "a weight cannot be [%lld, %lld]", number(out), number(in));
-    if (activation != kNoActivation && out % 2 != 0)
+    if (activation == function && function != kNoActivation && out % 2 != 0)
       return fail(OCTAVO_INVALID, "%lld outputs are no pairs of gate and up", number(out));
     if (!fits(format, group))
       return fail(OCTAVO_INVALID, "a weight of format %d cannot have groups of %lld", format, number(group));

@@ -40,17 +40,21 @@ void products(const char* isa, int32_t format, uint64_t seed) {
   Random random(seed);
   const int64_t unit = format < 3 ? 1 : 64;
   const int64_t in = unit * random.integer(1, 130 / unit), out = 2 * random.integer(1, 75), rows = random.integer(1, 70);
-  const int32_t activation = seed % 4 == 1 ? OCTAVO_SILU : OCTAVO_NO_ACTIVATION;
-  const std::vector<float> x = random.reals(rows * in), y0 = random.reals(rows * (activation ? out / 2 : out));
+  constexpr int32_t kKinds[] = {OCTAVO_NO_ACTIVATION, OCTAVO_SILU, OCTAVO_NO_ACTIVATION, OCTAVO_GELU,
+                                OCTAVO_UNGATED | OCTAVO_GELU_TANH, OCTAVO_UNGATED | OCTAVO_RELU};
+  const int32_t activation = kKinds[seed % 6];
+  const bool gated = activation != OCTAVO_NO_ACTIVATION && activation < OCTAVO_UNGATED;
+  const std::vector<float> x = random.reals(rows * in), y0 = random.reals(rows * (gated ? out / 2 : out));
   same_bits("linear", isa, [&](const Handles& own) {
     const Packed packed(own, format, activation, in, out, seed);
     std::vector<float> y = y0;
     ok(octavo_linear(own.context, packed.weight, x.data(), rows, y.data(), seed % 3 == 0), "linear", isa);
-    if (activation) return y;
+    if (gated) return y;
     std::vector<int32_t> ids;
     for (int64_t i = 0; i < rows; ++i) ids.push_back(static_cast<int32_t>(i * 7 % out));
-    std::vector<float> looked_up(static_cast<size_t>(rows * in));
-    ok(octavo_embedding(own.context, packed.weight, ids.data(), rows, looked_up.data()), "embedding", isa);
+    std::vector<float> looked_up(static_cast<size_t>(rows * in), 1.0f);
+    ok(octavo_embedding(own.context, packed.weight, ids.data(), rows, seed % 5 ? 1.0f : 0.3f, looked_up.data(), seed % 7 == 0),
+       "embedding", isa);
     y.insert(y.end(), looked_up.begin(), looked_up.end());
     return y;
   });
@@ -89,7 +93,11 @@ void rows_alone(const char* isa, uint64_t seed) {
     std::vector<float> y(static_cast<size_t>(rows * width)), z = y;
     std::vector<int32_t> chosen;
     for (int64_t i = 0; i < rows; i += 3) chosen.push_back(static_cast<int32_t>(rows - 1 - i));
-    ok(octavo_rms_norm(own.context, x.data(), weight.data(), rows, width, 1e-5f, y.data()), "norm", isa);
+    ok(octavo_layer_norm(own.context, x.data(), weight.data(), seed % 2 ? nullptr : weight.data(), rows, width, 1e-5f, y.data()),
+       "layer norm", isa);
+    ok(octavo_rms_norm(own.context, x.data(), weight.data(), rows, width, 1e-5f, y.data(), seed % 2), "norm", isa);
+    ok(octavo_soft_cap(own.context, y.data(), rows, width, 3.0f), "soft cap", isa);
+    ok(octavo_rms_norm_columns(own.context, y.data(), rows, width, width / 3, 2, weight.data(), width / 3, 1e-5f), "columns", isa);
     ok(octavo_silu_and_multiply(own.context, gates.data(), rows, width, z.data()), "silu", isa);
     std::vector<float> some(chosen.size() * static_cast<size_t>(width));
     ok(octavo_select_rows(own.context, x.data(), rows, width, chosen.data(), static_cast<int64_t>(chosen.size()), some.data()),
@@ -131,7 +139,7 @@ void attention(const char* isa, int32_t dtype, uint64_t seed) {
     octavo_cache* cache = octavo_cache_new(own.context, 2, blocks + 1, block_size, kv_heads, head_size, dtype);
     std::vector<float> rows = written;
     ok(octavo_cache_write(own.context, cache, 1, rows.data(), heads, slots.data(), tokens, seed % 2 ? nullptr : table.data(),
-                          50, rotary, positions.data()),
+                          50, rotary, positions.data(), seed % 3 == 0),
        "write", isa);
     std::vector<float> out(static_cast<size_t>(starts.back() * heads * head_size));
     const auto attend = [&] {

@@ -31,6 +31,15 @@ Handle = Any  # what one backend made and only the same backend reads
 RotaryTable = Callable[[int], Array]
 """n -> [at least n positions, r]: cosines in the first r / 2 columns, sines in the rest."""
 
+UNGATED = "ungated_"  # before the name of an activation that is applied to every output, and multiplied by nothing
+ACTIVATIONS = ("silu", "gelu", "gelu_tanh", "relu")
+"""Elfwing et al. (2018), Hendrycks and Gimpel (2016) exactly and by tanh, and max(0, x)."""
+
+
+def is_gated(activation: str | None) -> bool:
+    """Whether `activation` of a `linear_weight` multiplies the second half of the outputs by the first, activated."""
+    return activation is not None and not activation.startswith(UNGATED)
+
 
 @dataclass(frozen=True)
 class Quantization:
@@ -114,7 +123,8 @@ class Ops(Protocol):
         """Pack [out_i, in] weights, stacked along `out` (QKV and gate/up become one product). Arrays are of one dtype
         (float32, bfloat16 or float16), and rounded to integers if `quantization` says so; a `PackedTensor` keeps its codes
         and stands for just the numbers that they say, beside arrays or others too. `biases`: one [out_i] per part.
-        `activation` "silu": two parts, gate and up, of which `linear` gives silu(gate) * up."""
+        `activation`, one of ACTIVATIONS: two parts, gate and up, of which `linear` gives silu(gate) * up; with UNGATED
+        before it: `linear` gives silu(y) of every output y."""
 
     def weight_bytes(
         self,
@@ -131,7 +141,7 @@ class Ops(Protocol):
         experts of one shape and format."""
 
     def vector_weight(self, weight: NDArray[Any]) -> Array:
-        """A norm's weight as float32 [h]."""
+        """A norm's weight or bias as float32 [h]."""
 
     def dequantize(
         self, raw: NDArray[np.uint8], type_name: str, shape: tuple[int, ...], dtype: np.dtype[Any]
@@ -148,12 +158,15 @@ class Ops(Protocol):
     def select_rows(self, x: Array, rows: NDArray[np.int32]) -> Array:
         """[t, h] -> the rows [r, h]."""
 
-    def embedding(self, token_ids: NDArray[np.int32], weight: Handle) -> Array:
-        """[t] ids -> [t, h] rows of a `linear_weight` of one part [vocabulary, h] (tied heads share it)."""
+    def embedding(
+        self, token_ids: NDArray[np.int32], weight: Handle, *, scale: float = 1.0, residual: Array | None = None
+    ) -> Array:
+        """[t] ids -> [t, h] rows of a `linear_weight` of one part [vocabulary, h] (tied heads share it), times `scale`; with
+        `residual`: added into it, in place."""
 
     def linear(self, x: Array, weight: Handle, residual: Array | None = None) -> Array:
-        """[t, in] -> [t, out], plus bias; with an activation [t, out / 2]. With `residual` of that shape: adds the result
-        into it, in place, and returns it."""
+        """[t, in] -> [t, out], plus bias, activated; with a gated activation [t, out / 2]. With `residual` of that shape:
+        adds the result into it, in place, and returns it."""
 
     def route(self, logits: Array, chosen: int, *, normalise: bool) -> Array:
         """[t, e] logits -> [t, e] routing weights: the softmax over the experts where it is among the row's `chosen` largest
@@ -163,8 +176,19 @@ class Ops(Protocol):
         """[t, h] -> [t, h]: the sum over the experts, from first to last, of routing [t, e] times the expert's result
         (Shazeer et al., 2017). Experts whose routing is 0 are left out. With `residual`: added into it, in place."""
 
-    def rms_norm(self, x: Array, weight: Array, epsilon: float) -> Array:
-        """x / sqrt(mean(x^2) + epsilon) * weight over the last axis (Zhang and Sennrich, 2019). Contiguous [..., h]."""
+    def rms_norm(self, x: Array, weight: Array, epsilon: float, residual: Array | None = None) -> Array:
+        """x / sqrt(mean(x^2) + epsilon) * weight over the last axis (Zhang and Sennrich, 2019). Contiguous [..., h]. With
+        `residual`: added into it, in place."""
+
+    def rms_norm_columns(self, x: Array, weight: Array, epsilon: float, first: int, count: int) -> None:
+        """In each row of x [t, w], in place: the `rms_norm` of each of `count` neighbouring runs of len(weight) columns,
+        from column `first` on. (Of the q or k heads of qkv, one by one or all as one.)"""
+
+    def layer_norm(self, x: Array, weight: Array, bias: Array | None, epsilon: float) -> Array:
+        """(x - mean) / sqrt(variance + epsilon) * weight + bias over the last axis of [t, h] (Ba et al., 2016)."""
+
+    def soft_cap(self, x: Array, cap: float) -> Array:
+        """cap * tanh(x / cap), in place, of [r, v] logits; returns x."""
 
     def silu_and_multiply(self, gate_up: Array) -> Array:
         """[t, 2i] -> [t, i]: silu(first half) * second half."""
@@ -177,13 +201,16 @@ class Ops(Protocol):
         batch: Batch,
         heads: tuple[int, int, int],
         table: RotaryTable | None = None,
+        *,
+        interleaved: bool = False,
     ) -> None:
         """Store the k and v heads of qkv [t, (n + 2k) * d] in the slots `batch.slot_mapping`, rounded to the cache's
         dtype: int8 with a scale of its own for each token's k and v of each head, the largest magnitude becoming 127;
         float8_e4m3fn at +-448 where a value lies beyond. heads = (n, k, d).
 
         With a `table` the q and k heads are rotated by `batch.positions` before, in place, in the half-split ("neox")
-        form (Su et al., 2021); the columns of the table are as many as the dimensions that are rotated."""
+        form (Su et al., 2021), or `interleaved`: pairs are neighbours; the columns of the table are as many as the
+        dimensions that are rotated."""
 
     def attention(
         self,

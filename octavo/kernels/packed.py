@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import ml_dtypes
@@ -82,6 +83,11 @@ class PackedTensor:
             np.broadcast_to(np.zeros((), packing.scale), groups),
             None if offset is None else np.broadcast_to(np.zeros((), offset), groups),
         )
+
+    def changed(self, rows: Callable[[NDArray[Any]], NDArray[Any]]) -> PackedTensor:
+        """With other rows: what `rows` makes of arrays [out, ..]."""
+        offsets = None if self.offsets is None else rows(self.offsets)
+        return replace(self, codes=rows(self.codes), scales=rows(self.scales), offsets=offsets)
 
     def dequantized(self) -> NDArray[np.float32]:
         """What it stands for, float32 [out, in], its inputs in the order of the model."""

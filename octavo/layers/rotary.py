@@ -29,25 +29,36 @@ class RopeParameters:
     size: int  # r, the rotated dimensions of a head
     theta: float
     max_position_embeddings: int
+    max_model_len: int  # how long sequences may become
     values: dict[str, Any]  # the variant's own keys: factor, low_freq_factor, ...
 
     @property
     def plain_frequencies(self) -> NDArray[np.float64]:
         """theta^(-2i / r), [r / 2]: the unscaled angles per position."""
+        return self.frequencies(self.theta)
+
+    @property
+    def original_max_position_embeddings(self) -> int:
+        """The context that the model was first trained with."""
+        return int(self.values.get("original_max_position_embeddings") or self.max_position_embeddings)
+
+    def frequencies(self, theta: float) -> NDArray[np.float64]:
+        """theta^(-2i / r), [r / 2]."""
         exponents = np.arange(0, self.size, 2, dtype=np.float64) / self.size
-        frequencies: NDArray[np.float64] = self.theta**-exponents
+        frequencies: NDArray[np.float64] = theta**-exponents
         return frequencies
 
 
 RopeFunction = Callable[[RopeParameters], tuple[NDArray[np.float64], float]]  # -> angles per position [r / 2], factor
-_ROPE_FUNCTIONS: dict[str, RopeFunction] = {}
+ROPE_TYPES: dict[str, RopeFunction] = {}
+"""`rope_type` of config.json -> what it makes of the frequencies."""
 
 
 def rope_type(name: str) -> Callable[[RopeFunction], RopeFunction]:
     """Register the decorated function as the variant `name`."""
 
     def register(function: RopeFunction) -> RopeFunction:
-        _ROPE_FUNCTIONS[name] = function
+        ROPE_TYPES[name] = function
         return function
 
     return register
@@ -74,6 +85,66 @@ def _llama3(parameters: RopeParameters) -> tuple[NDArray[np.float64], float]:
     return kept * frequencies + (1 - kept) * frequencies / parameters.values["factor"], 1.0
 
 
+@rope_type("dynamic")
+def _dynamic(parameters: RopeParameters) -> tuple[NDArray[np.float64], float]:
+    """NTK-aware scaling: a larger theta, as sequences are to be longer than the trained context. The length that counts is
+    what sequences may have, not what each one has: keys in the cache serve sequences of any length."""
+    factor, size = parameters.values["factor"], parameters.size
+    stretch = max(parameters.max_model_len / parameters.max_position_embeddings, 1.0)
+    if size <= 2:
+        return parameters.plain_frequencies, 1.0
+    return parameters.frequencies(parameters.theta * (factor * stretch - (factor - 1)) ** (size / (size - 2))), 1.0
+
+
+@rope_type("yarn")
+def _yarn(parameters: RopeParameters) -> tuple[NDArray[np.float64], float]:
+    """YaRN (Peng et al., 2023): dimensions that turn often in the trained context are kept, those that turn hardly at all
+    are interpolated, those between blended; scores are scaled by the square of the factor that is returned."""
+    values, size, factor = parameters.values, parameters.size, parameters.values["factor"]
+    original = parameters.original_max_position_embeddings
+
+    def dimension(turns: float) -> float:
+        """The one (of all `size`) that turns so often."""
+        return size * math.log(original / (turns * 2 * math.pi)) / (2 * math.log(parameters.theta))
+
+    low, high = dimension(values.get("beta_fast") or 32), dimension(values.get("beta_slow") or 1)
+    if values.get("truncate", True):
+        low, high = math.floor(low), math.ceil(high)
+    low, high = max(low, 0), min(high, size - 1)
+    interpolated = np.clip((np.arange(size // 2) - low) / (high - low or 0.001), 0, 1)
+    frequencies = parameters.plain_frequencies
+    return frequencies * (1 - interpolated) + frequencies / factor * interpolated, _yarn_factor(values, factor)
+
+
+def _yarn_factor(values: dict[str, Any], factor: float) -> float:
+    """What the table is multiplied by. DeepSeek gives two numbers, of which the quotient counts."""
+    if values.get("attention_factor") is not None:
+        return float(values["attention_factor"])
+
+    def scale(multiplier: float) -> float:
+        return 0.1 * multiplier * math.log(factor) + 1.0 if factor > 1 else 1.0
+
+    if values.get("mscale") and values.get("mscale_all_dim"):
+        return scale(values["mscale"]) / scale(values["mscale_all_dim"])
+    return scale(1.0)
+
+
+@rope_type("longrope")
+def _longrope(parameters: RopeParameters) -> tuple[NDArray[np.float64], float]:
+    """LongRoPE (Ding et al., 2024): a divisor for each frequency, one list for sequences within the original context and
+    one for longer ones. The second is taken where sequences may be longer, since keys in the cache serve any sequence."""
+    values, original = parameters.values, parameters.original_max_position_embeddings
+    name = "long_factor" if parameters.max_model_len > original else "short_factor"
+    divisors = np.array(values[name], np.float64)
+    if divisors.shape != (parameters.size // 2,):
+        raise LoadError(f"{name} should have {parameters.size // 2} numbers, one for each pair, but has {divisors.size}")
+    stretch = values.get("factor") or parameters.max_position_embeddings / original
+    factor = values.get("attention_factor")
+    if factor is None:
+        factor = math.sqrt(1 + math.log(stretch) / math.log(original)) if stretch > 1 else 1.0
+    return parameters.plain_frequencies / divisors, float(factor)
+
+
 @rope_type("factors")
 def _factors(parameters: RopeParameters) -> tuple[NDArray[np.float64], float]:
     """GGUF files store what their scaling makes of each frequency, as divisors."""
@@ -86,12 +157,12 @@ def _factors(parameters: RopeParameters) -> tuple[NDArray[np.float64], float]:
 class Rotary:
     """By what queries and keys are rotated: a table that all layers share, and that grows as positions need it."""
 
-    def __init__(self, config: ModelConfig) -> None:
-        """LoadError for an unknown rope type."""
-        values = config.rope
-        name = values.get("rope_type", "default")
-        if name not in _ROPE_FUNCTIONS:
-            raise LoadError(f"rope type {name!r} is not supported; supported: {', '.join(sorted(_ROPE_FUNCTIONS))}")
+    def __init__(self, config: ModelConfig, values: dict[str, Any] | None = None) -> None:
+        """`values`: in place of `config.rope`. LoadError for an unknown rope type."""
+        values = config.rope if values is None else values
+        name = "mrope" if "mrope_section" in values else values.get("rope_type", "default")
+        if name not in ROPE_TYPES:
+            raise LoadError(f"rope type {name!r} is not supported; supported: {', '.join(sorted(ROPE_TYPES))}")
         partial = values.get("partial_rotary_factor", 1.0)
         is_number = isinstance(partial, int | float) and math.isfinite(partial)
         # the factor may be a quotient: 44 * (30 / 44) is to be 30
@@ -100,8 +171,9 @@ class Rotary:
             raise LoadError(
                 f"partial_rotary_factor {partial} of head_dim {config.head_dim} gives no even number of dimensions"
             )
-        parameters = RopeParameters(name, size, values["rope_theta"], config.max_position_embeddings, values)
-        self._frequencies, self._factor = _ROPE_FUNCTIONS[name](parameters)
+        longest = config.max_position_embeddings
+        parameters = RopeParameters(name, size, values["rope_theta"], longest, config.max_model_len or longest, values)
+        self._frequencies, self._factor = ROPE_TYPES[name](parameters)
         self._table: Array = np.zeros((0, size), np.float32)
 
     def table(self, positions: int) -> Array:

@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from octavo.errors import LoadError
+from octavo.models.keys import complete, stored_name
+from octavo.models.windows import layer_windows
 from octavo.weights.checkpoint import Checkpoint
 
 DTYPES = ("float32", "bfloat16", "float16")
@@ -24,7 +26,7 @@ _ROPE_KEYS: dict[str, tuple[str, ...]] = {
 
 @dataclass(frozen=True)
 class ModelConfig:
-    """The fields that every decoder shares. What only one family needs stays in `raw`, which is config.json itself."""
+    """The fields that every decoder shares. What only one family needs stays in `raw`, which is config.json."""
 
     architecture: str
     vocab_size: int
@@ -41,8 +43,34 @@ class ModelConfig:
     # rope_theta, rope_type and what the type needs (factor, ...), in one place whatever the file's age. rope_type
     # "factors" (from GGUF): every inverse frequency is divided by its entry of `factors` [rotated / 2]
     rope: dict[str, Any]
+    local_rope: dict[str, Any] | None = None  # of layers with a window, where it is another one
+    windows: tuple[int | None, ...] = ()  # see layer_windows
+    max_model_len: int = 0  # how long sequences may become; 0: max_position_embeddings
     eos_token_ids: tuple[int, ...] = ()  # of config.json and generation_config.json
-    raw: dict[str, Any] = field(default_factory=dict)
+    raw: dict[str, Any] = field(default_factory=dict)  # with the usual name of every key that has another
+
+    @property
+    def layer_windows(self) -> tuple[int | None, ...]:
+        """For each layer how many positions up to its own a token sees; None: all before it."""
+        return self.windows or (None,) * self.num_layers
+
+    def flag(self, key: str, default: bool = False) -> bool:
+        """A true or false of config.json. LoadError for anything else."""
+        value = self.raw.get(key)
+        if value is None:
+            return default
+        if not isinstance(value, bool):
+            raise LoadError(f"{key} in the model's configuration must be true or false, but is {value!r}")
+        return value
+
+    def number(self, key: str, default: float) -> float:
+        """A positive number of config.json. LoadError for anything else."""
+        value = self.raw.get(key)
+        if value is None:
+            return default
+        if not _is_positive(value):
+            raise LoadError(f"{key} in the model's configuration must be a positive number, but is {value!r}")
+        return float(value)
 
     @property
     def qkv_heads(self) -> tuple[int, int, int]:
@@ -63,11 +91,12 @@ def read_model_config(checkpoint: Checkpoint) -> ModelConfig:
     head_dim = keys.size("head_dim", hidden_size // num_heads)
     if head_dim % 2:
         raise keys.error("head_dim", "even", head_dim)
+    rope, local_rope = keys.rope()
     return ModelConfig(
         architecture=keys.architecture(),
         vocab_size=keys.size("vocab_size"),
         hidden_size=hidden_size,
-        intermediate_size=keys.size("intermediate_size"),
+        intermediate_size=keys.size("intermediate_size", 4 * hidden_size if "n_embd" in keys.raw else None),
         num_layers=keys.size("num_hidden_layers"),
         num_heads=num_heads,
         num_kv_heads=num_kv_heads,
@@ -76,7 +105,9 @@ def read_model_config(checkpoint: Checkpoint) -> ModelConfig:
         norm_epsilon=keys.number("rms_norm_eps", 1e-6),
         tie_word_embeddings=keys.flag("tie_word_embeddings", False),
         dtype=keys.dtype(),
-        rope=keys.rope(),
+        rope=rope,
+        local_rope=local_rope,
+        windows=keys.windows(),
         eos_token_ids=keys.eos_token_ids(),
         raw=keys.raw,
     )
@@ -88,9 +119,11 @@ class _Keys:
     def __init__(self, checkpoint: Checkpoint) -> None:
         self.checkpoint = checkpoint
         self.raw = checkpoint.hf_config
+        self.raw = complete(checkpoint.hf_config, self.architecture())
 
     def error(self, key: str, wanted: str, value: Any = None) -> LoadError:
         found = self.raw.get(key) if value is None else value
+        key = stored_name(self.checkpoint.hf_config, key)
         return LoadError(f"{self.checkpoint.path}: {key} in the model's configuration must be {wanted}, but is {found!r}")
 
     def get(self, key: str, default: Any = None) -> Any:
@@ -136,13 +169,33 @@ class _Keys:
             raise self.error(key, f"one of {', '.join(DTYPES)}")
         return str(name)
 
-    def rope(self) -> dict[str, Any]:
-        """Newer files have `rope_parameters` with rope_theta inside; older ones rope_theta beside `rope_scaling`, which
-        says `type` in the oldest."""
+    def windows(self) -> tuple[int | None, ...]:
+        """See `ModelConfig.layer_windows`."""
+        layers = self.size("num_hidden_layers")
+        types = self.raw.get("layer_types")
+        if types is not None and not (isinstance(types, list) and len(types) == layers):
+            raise self.error("layer_types", f"a list with one type for each of the {layers} layers")
+        if self.raw.get("sliding_window") is not None:
+            self.size("sliding_window")
+        return layer_windows(self.raw, self.architecture(), layers)
+
+    def rope(self) -> tuple[dict[str, Any], dict[str, Any] | None]:
+        """That of most layers, and that of layers with a window where it is another. Newer files have `rope_parameters` with
+        rope_theta inside, perhaps one for each type of layer; older ones rope_theta beside `rope_scaling`, which says
+        `type` in the oldest, and rope_local_base_freq."""
         key = "rope_parameters" if self.raw.get("rope_parameters") is not None else "rope_scaling"
         found = self.get(key, {})
         if not isinstance(found, dict):
             raise self.error(key, "an object")
+        if isinstance(found.get("full_attention"), dict):
+            local = found.get("sliding_attention")
+            return self._rope(key, found["full_attention"]), None if local is None else self._rope(key, local)
+        if self.raw.get("rope_local_base_freq") is None:
+            return self._rope(key, found), None
+        local = {"rope_type": "default", "rope_theta": self.raw["rope_local_base_freq"]}
+        return self._rope(key, found), self._rope("rope_local_base_freq", local)
+
+    def _rope(self, key: str, found: dict[str, Any]) -> dict[str, Any]:
         rope = dict(found)
         kind = rope.pop("type", None)
         kind = rope.get("rope_type") or kind or "default"

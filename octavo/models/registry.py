@@ -11,7 +11,30 @@ from octavo.models.config import ModelConfig
 from octavo.runner.batch import Batch
 from octavo.weights.checkpoint import Weights
 
-FAMILIES = {"LlamaForCausalLM": "octavo.models.llama"}
+FAMILIES = {
+    "BaiChuanForCausalLM": "octavo.models.baichuan",
+    "BaichuanForCausalLM": "octavo.models.baichuan",
+    "ChatGLMForConditionalGeneration": "octavo.models.chatglm",
+    "ChatGLMModel": "octavo.models.chatglm",
+    "GPT2LMHeadModel": "octavo.models.gpt2",
+    "GPTNeoXForCausalLM": "octavo.models.gpt_neox",
+    "Gemma2ForCausalLM": "octavo.models.gemma2",
+    "Gemma3ForCausalLM": "octavo.models.gemma3",
+    "GemmaForCausalLM": "octavo.models.gemma",
+    "Glm4ForCausalLM": "octavo.models.glm",
+    "GlmForCausalLM": "octavo.models.glm",
+    "GraniteForCausalLM": "octavo.models.granite",
+    "InternLM2ForCausalLM": "octavo.models.internlm2",
+    "LlamaForCausalLM": "octavo.models.llama",
+    "MistralForCausalLM": "octavo.models.mistral",
+    "OPTForCausalLM": "octavo.models.opt",
+    "Olmo2ForCausalLM": "octavo.models.olmo2",
+    "Phi3ForCausalLM": "octavo.models.phi3",
+    "Qwen2ForCausalLM": "octavo.models.qwen2",
+    "Qwen3ForCausalLM": "octavo.models.qwen3",
+    "SmolLM3ForCausalLM": "octavo.models.smollm3",
+    "Starcoder2ForCausalLM": "octavo.models.starcoder2",
+}
 """`architectures` of config.json -> the module that holds a class of that name."""
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import copy
 import logging
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from operator import itemgetter
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -67,6 +69,17 @@ class Checkpoint(Protocol):
         tensor, or not there. LoadError where it is stored in a way that is not supported."""
 
 
+Change = Callable[[NDArray[Any]], NDArray[Any]]
+
+
+@dataclass(frozen=True)
+class _View:
+    """What a name, and all names below it, mean: other names, and what `change` makes of their tensors (None: nothing)."""
+
+    stored: str
+    change: Change | None
+
+
 class _Ledger:
     """What all scopes of one load share: which tensors nobody took yet, and how many bytes are done."""
 
@@ -76,6 +89,7 @@ class _Ledger:
         self.shapes = checkpoint.shapes()
         self.pending = set(self.shapes)
         self.aliases: dict[str, str] = {}  # name asked for -> name stored
+        self.views: dict[str, _View] = {}
         self.total = sum(checkpoint.nbytes(name) for name in self.shapes)
         self.done = 0
         self.progress = progress
@@ -118,17 +132,44 @@ class Weights:
         scoped._prefix = f"{self._prefix}{name}."
         return scoped
 
+    def has(self, name: str) -> bool:
+        """Whether a tensor of that name is stored."""
+        return self._prefix + name in self._ledger.shapes
+
+    def view(self, name: str, stored: str, change: Change | None = None) -> None:
+        """Let `name`.weight and all other names that begin with `name` be those that begin with `stored`, which may be names
+        of another view, as `change` makes each of the tensors."""
+        self._ledger.views[self._prefix + name] = _View(self._prefix + stored, change)
+
+    def split(self, stored: str, rows: Mapping[str, int]) -> None:
+        """Let the first rows of the projection `stored` be one of the first name in `rows`, the next ones of the second."""
+        weight, changes = self._resolve(f"{self._prefix}{stored}.weight")
+        shape = self._ledger.shapes.get(weight)
+        if shape is not None and not changes and shape[0] != sum(rows.values()):
+            raise self._misshapen(weight, (sum(rows.values()), *shape[1:]))
+        start = 0
+        for name, size in rows.items():
+            self.view(name, stored, itemgetter(slice(start, start + size)))
+            start += size
+
+    def ignore(self, name: str) -> None:
+        """Let a tensor be stored that no model needs."""
+        self._ledger.settle(self._resolve(self._prefix + name)[0])
+
     def take(self, name: str, shape: Sequence[int]) -> NDArray[Any]:
         """The tensor as `dtype` (converted only if the file differs). LoadError names a missing tensor or both shapes."""
-        ledger, stored = self._ledger, self._stored(name)
-        found = ledger.shapes.get(stored)
-        if found is None:
-            raise LoadError(f"{ledger.checkpoint.path} has no tensor {self._prefix}{name}, which this architecture needs")
-        if found != tuple(shape):
-            path, wanted = ledger.checkpoint.path, list(shape)
-            raise LoadError(f"{path}: tensor {stored} has shape {list(found)}, but the configuration needs {wanted}")
+        full = self._prefix + name
+        stored, changes = self._resolve(self._ledger.aliases.get(full, full))
+        if stored not in self._ledger.shapes:
+            raise LoadError(f"{self._ledger.checkpoint.path} has no tensor {stored}, which this architecture needs")
+        if not changes and self._ledger.shapes[stored] != tuple(shape):
+            raise self._misshapen(stored, shape)  # before anything is read
         tensor = self._read(stored)
-        ledger.settle(stored)
+        for change in changes:
+            tensor = change(tensor)
+        if tensor.shape != tuple(shape):
+            raise self._misshapen(stored, shape, f" for {full}")
+        self._ledger.settle(stored)
         return tensor
 
     def take_projection(
@@ -136,37 +177,54 @@ class Weights:
     ) -> tuple[WeightPart, NDArray[Any] | None]:
         """The matrix [out, in] of the projection `name` and its bias [out]: an array of `dtype`, or packed as the checkpoint
         has it. A packed one may have a bias that the architecture does not speak of. LoadError as `take`."""
-        ledger = self._ledger
-        stored = self._stored(f"{name}.weight").removesuffix(".weight")
+        ledger, full = self._ledger, f"{self._prefix}{name}.weight"
+        stored, changes = self._resolve(ledger.aliases.get(full, full))
+        stored = stored.removesuffix(".weight")
         packed = ledger.checkpoint.projection(stored)
         if packed is None:
             return self.take(f"{name}.weight", shape), self.take(f"{name}.bias", shape[:1]) if bias else None
-        if packed.shape != shape:
+        matrix = self._read_packed(packed)
+        for change in changes:
+            matrix = matrix.changed(change)
+        if matrix.shape != shape:
             raise LoadError(
                 f"{ledger.checkpoint.path}: projection {stored} has shape {list(packed.shape)}, but the configuration needs "
-                f"{list(shape)}"
+                f"{list(shape)}{f' for {self._prefix}{name}' if changes else ''}"
             )
-        matrix = self._read_packed(packed)
         for tensor in packed.names:
             ledger.settle(tensor)
         has_bias = bias or f"{stored}.bias" in ledger.shapes
         return matrix, self.take(f"{name}.bias", shape[:1]) if has_bias else None
 
+    def _resolve(self, name: str) -> tuple[str, list[Change]]:
+        """The stored tensor that a whole name means, and what is done with it, in order."""
+        views, changes = dict(self._ledger.views), list[Change]()
+        while (prefix := _longest_prefix(views, name)) is not None:
+            view = views.pop(prefix)  # each counts once: `model` may be `model.decoder`
+            name = (view.stored + name[len(prefix) :]).lstrip(".")
+            if view.change is not None:
+                changes.insert(0, view.change)
+        return name, changes
+
+    def _misshapen(self, stored: str, wanted: Sequence[int], use: str = "") -> LoadError:
+        path, found = self._ledger.checkpoint.path, list(self._ledger.shapes[stored])
+        return LoadError(f"{path}: tensor {stored} has shape {found}, but the configuration needs {list(wanted)}{use}")
+
     def tie(self, name: str, other: str) -> None:
         """Declare that both names mean one tensor (input and output embedding), then `take(name)`. Either may be the only
         one stored; when both are, `other` is not used, with a warning if it differs."""
         ledger = self._ledger
-        name, other = self._prefix + name, self._prefix + other
-        if other not in ledger.shapes:
+        first, second = (self._resolve(self._prefix + each)[0] for each in (name, other))
+        if second not in ledger.shapes:
             return
-        if name not in ledger.shapes:
-            ledger.aliases[name] = other
+        if first not in ledger.shapes:
+            ledger.aliases[self._prefix + name] = self._prefix + other
             return
-        if not self._is_equal(name, other):
+        if not self._is_equal(first, second):
             logger.warning(
-                "%s: %s is stored but tied to %s, and differs from it; it is not used", ledger.checkpoint.path, other, name
+                "%s: %s is stored but tied to %s, and differs from it; it is not used", ledger.checkpoint.path, second, first
             )
-        ledger.settle(other)
+        ledger.settle(second)
 
     def finish(self) -> None:
         """LoadError naming the tensors that nobody took. Buffers that models compute for themselves are no error."""
@@ -180,10 +238,6 @@ class Weights:
             )
         for name in sorted(ledger.pending):
             ledger.settle(name)
-
-    def _stored(self, name: str) -> str:
-        full = self._prefix + name
-        return self._ledger.aliases.get(full, full)
 
     def _read(self, stored: str) -> NDArray[Any]:
         ledger = self._ledger
@@ -211,3 +265,10 @@ class WeightShapes(Weights):
 
     def _is_equal(self, name: str, other: str) -> bool:
         return True  # nobody knows yet
+
+
+def _longest_prefix(views: Mapping[str, object], name: str) -> str | None:
+    """Of the names in `views` that are whole parts of `name`'s beginning."""
+    parts = name.split(".")
+    found = (".".join(parts[:count]) for count in range(len(parts), 0, -1))
+    return next((prefix for prefix in found if prefix in views), None)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaConfig, LlamaForCausalLM
+from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, LlamaConfig, LlamaForCausalLM
 
 from tests.models.tiny import TinyCheckpoint
 
@@ -23,6 +23,31 @@ def tiny_reference(checkpoint: TinyCheckpoint) -> Any:
     if unexpected or set(missing) - {"lm_head.weight"}:
         raise ValueError(f"missing {missing}, unexpected {unexpected}")
     return model
+
+
+def family_reference(config: dict[str, Any], tensors: dict[str, NDArray[Any]]) -> Any:
+    """Transformers' model of a config.json with these tensors; a tied head needs none of its own."""
+    model = _random_model(config).eval()
+    found = {name: torch.from_numpy(np.ascontiguousarray(tensor)) for name, tensor in tensors.items()}
+    missing, unexpected = model.load_state_dict(found, strict=False)
+    if unexpected or set(missing) - _tied(model):
+        raise ValueError(f"missing {missing}, unexpected {unexpected}")
+    return model
+
+
+def family_shapes(config: dict[str, Any]) -> dict[str, list[int]]:
+    """Name -> shape of the tensors that a file of such a model holds."""
+    model = _random_model(config)
+    return {name: list(tensor.shape) for name, tensor in model.state_dict().items() if name not in _tied(model)}
+
+
+def _random_model(config: dict[str, Any]) -> Any:
+    keys = {name: value for name, value in config.items() if name not in ("architectures", "model_type")}
+    return AutoModelForCausalLM.from_config(AutoConfig.for_model(config["model_type"], **keys), dtype=torch.float32)
+
+
+def _tied(model: Any) -> set[str]:
+    return {"lm_head.weight"} if model.config.tie_word_embeddings else set()
 
 
 @cache

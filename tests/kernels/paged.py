@@ -82,7 +82,14 @@ class Paged:
 
 
 def rotate(
-    ops: Ops, qkv: Array, table: Array, positions: NDArray[np.int32], heads: tuple[int, int, int], dtype: np.dtype
+    ops: Ops,
+    qkv: Array,
+    table: Array,
+    positions: NDArray[np.int32],
+    heads: tuple[int, int, int],
+    dtype: np.dtype,
+    *,
+    interleaved: bool = False,
 ) -> KVCache:
     """Rotate the q and k heads of qkv [t, ..] in place; gives the cache of one layer that has taken k and v in its first t
     slots."""
@@ -91,5 +98,5 @@ def rotate(
     nothing = np.zeros(0, np.int32)
     slots = np.arange(tokens, dtype=np.int64)
     batch = Batch(nothing, positions, slots, nothing, nothing, nothing.reshape(0, 0), nothing)
-    ops.write_cache(qkv, cache, 0, batch, heads, lambda _: table)
+    ops.write_cache(qkv, cache, 0, batch, heads, lambda _: table, interleaved=interleaved)
     return cache

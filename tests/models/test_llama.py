@@ -43,8 +43,8 @@ def test_a_tied_head_that_is_stored_as_well_is_left_alone() -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"architectures": ["FooForCausalLM"]}, "'FooForCausalLM' is not supported; supported: LlamaForCausalLM"),
-        ({"hidden_act": "relu2"}, "hidden_act 'relu2' is not supported; supported: silu"),
+        ({"architectures": ["FooForCausalLM"]}, "'FooForCausalLM' is not supported; supported: "),
+        ({"hidden_act": "relu2"}, "hidden_act 'relu2' is not supported; supported: silu, "),
         (
             {"rope_parameters": {"rope_type": "spiral", "rope_theta": 1.0}},
             "rope type 'spiral' is not supported; supported: default, ",
@@ -53,7 +53,7 @@ def test_a_tied_head_that_is_stored_as_well_is_left_alone() -> None:
         ({"partial_rotary_factor": "x"}, "partial_rotary_factor x of head_dim 16"),
         ({"partial_rotary_factor": float("nan")}, "partial_rotary_factor nan of head_dim 16"),
         ({"intermediate_size": 96}, r"model.layers.0.mlp.gate_proj.weight has shape \[112, 64\]"),
-        ({"num_hidden_layers": 3}, "no tensor model.layers.2.input_layernorm.weight"),
+        ({"num_hidden_layers": 3}, "no tensor model.layers.2.self_attn.q_proj.weight"),
         ({"num_hidden_layers": 1}, "does not use tensors model.layers.1"),
         ({"attention_bias": True}, "no tensor model.layers.0.self_attn.q_proj.bias"),
     ],

@@ -59,7 +59,7 @@ def test_factors_of_a_gguf_file_divide_one_by_one() -> None:
 
 
 def test_a_variant_is_one_registered_function(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rotary, "_ROPE_FUNCTIONS", dict(rotary._ROPE_FUNCTIONS))
+    monkeypatch.setattr(rotary, "ROPE_TYPES", dict(rotary.ROPE_TYPES))
 
     @rope_type("halved")
     def _halved(parameters: RopeParameters) -> tuple[np.ndarray, float]:

@@ -1,4 +1,4 @@
-// Row by row: norm, activation, rotation.
+// Row by row: RMS norm, activation, rotation.
 #include <cmath>
 
 #include "epilogue.h"
@@ -24,16 +24,31 @@ INLINE float sum_of_squares(const float* x, int64_t width) {
   return sum(add(add(sums[0], sums[1]), add(sums[2], sums[3])));
 }
 
+// Neighbours are pairs (the form of the original paper, and of GPT-J).
+void rotate_neighbours(float* row, int64_t heads, int64_t head_size, const float* cos_sin, int64_t half) {
+  for (int64_t head = 0; head < heads; ++head, row += head_size) {
+    for (int64_t i = 0; i < half; ++i) {
+      const float a = row[2 * i], b = row[2 * i + 1], cosine = cos_sin[i], sine = cos_sin[half + i];
+      row[2 * i] = a * cosine - b * sine;
+      row[2 * i + 1] = b * cosine + a * sine;
+    }
+  }
+}
+
 }  // namespace
 
-void rms_norm(const float* x, const float* weight, int64_t rows, int64_t width, float epsilon, float* y) {
+void rms_norm(const float* x, const float* weight, int64_t rows, int64_t width, float epsilon, float* y, bool accumulate) {
   for (int64_t row = 0; row < rows; ++row, x += width, y += width) {
     const Floats scale = set(1.0f / std::sqrt(sum_of_squares(x, width) / static_cast<float>(width) + epsilon));
     int64_t i = 0;
-    for (; i + kLanes <= width; i += kLanes) store(y + i, multiply(multiply(load(x + i), scale), load(weight + i)));
+    for (; i + kLanes <= width; i += kLanes) {
+      const Floats normed = multiply(multiply(load(x + i), scale), load(weight + i));
+      store(y + i, accumulate ? add(load(y + i), normed) : normed);
+    }
     if (i < width) {
       const int64_t count = width - i;
-      store_some(y + i, multiply(multiply(load_some(x + i, count), scale), load_some(weight + i, count)), count);
+      const Floats normed = multiply(multiply(load_some(x + i, count), scale), load_some(weight + i, count));
+      store_some(y + i, accumulate ? add(load_some(y + i, count), normed) : normed, count);
     }
   }
 }
@@ -50,8 +65,9 @@ void silu_and_multiply(const float* x, int64_t rows, int64_t width, float* y) {
   }
 }
 
-void rotate(float* row, int64_t heads, int64_t head_size, const float* cos_sin, int64_t rotary) {
+void rotate(float* row, int64_t heads, int64_t head_size, const float* cos_sin, int64_t rotary, bool interleaved) {
   const int64_t half = rotary / 2;
+  if (interleaved) return rotate_neighbours(row, heads, head_size, cos_sin, half);
   for (int64_t head = 0; head < heads; ++head, row += head_size) {
     for (int64_t i = 0; i < half; i += kLanes) {
       const int64_t count = half - i < kLanes ? half - i : kLanes;
@@ -77,8 +93,8 @@ void rotate(float* row, int64_t heads, int64_t head_size, const float* cos_sin, 
 
 extern const Kernels kernels = {
     OCTAVO_ISA_NAME,   linear_kernels, attention_kernels, cache_writes, rms_norm,
-    silu_and_multiply, rotate,         block_size,        dequantize,   sampling_scratch_bytes,
-    sample_row,        score_row,
+    layer_norm,        silu_and_multiply, soft_cap,       put_scaled,   rotate,
+    block_size,        dequantize,     sampling_scratch_bytes, sample_row, score_row,
 };
 
 }  // namespace octavo::OCTAVO_ISA

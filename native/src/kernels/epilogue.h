@@ -8,6 +8,42 @@ namespace octavo::OCTAVO_ISA {
 
 INLINE Floats silu(Floats x) { return divide(x, add(set(1.0f), exp(subtract(set(0.0f), x)))); }
 
+// x Phi(x) (Hendrycks and Gimpel, 2016), with Abramowitz and Stegun's 7.1.26 for the normal distribution's tail: 7.5e-8.
+INLINE Floats gelu(Floats x) {
+  const Floats zero = set(0.0f), magnitude = maximum(x, subtract(zero, x));
+  const Floats t = divide(set(1.0f), fma(magnitude, set(0.3275911f * 0.70710678f), set(1.0f)));
+  Floats tail = set(0.5f * 1.061405429f);
+  tail = fma(tail, t, set(0.5f * -1.453152027f));
+  tail = fma(tail, t, set(0.5f * 1.421413741f));
+  tail = fma(tail, t, set(0.5f * -0.284496736f));
+  tail = fma(tail, t, set(0.5f * 0.254829592f));
+  tail = multiply(multiply(tail, t), exp(multiply(multiply(x, x), set(-0.5f))));
+  return subtract(maximum(x, zero), multiply(magnitude, tail));
+}
+
+// The same by tanh: x / 2 (1 + tanh(u)) = x / (1 + e^(-2u)).
+INLINE Floats gelu_tanh(Floats x) {
+  const Floats cube = multiply(multiply(x, x), multiply(x, set(0.044715f)));
+  return divide(x, add(set(1.0f), exp(multiply(add(x, cube), set(-2.0f * 0.79788456f)))));
+}
+
+// Apart from the products' loops, which have no registers to spare.
+[[gnu::noinline, maybe_unused]] static void activate_otherwise(int32_t function, Floats& x) {
+  if (function == kGelu) x = gelu(x);
+  else if (function == kGeluTanh) x = gelu_tanh(x);
+  else x = maximum(set(0.0f), x);
+}
+
+INLINE Floats activate(int32_t function, Floats x) {
+  if (function == kSilu) return silu(x);
+  activate_otherwise(function, x);
+  return x;
+}
+
+INLINE Floats activate_ungated(const Weight& weight, Floats x) {
+  return weight.activation == kNoActivation ? x : activate(weight.activation - kUngated, x);
+}
+
 // Sixteen columns of y, or as many as there are.
 INLINE void put(const LinearTask& task, int64_t row, int64_t column, Floats value) {
   const int64_t columns = task.weight->columns();
@@ -26,7 +62,7 @@ INLINE Floats with_bias(const Weight& weight, int64_t panel, int64_t lane, Float
 
 // The sums of a panel's first 16 lanes, for a weight whose panels have no more.
 INLINE void finish(const LinearTask& task, int64_t row, int64_t panel, Floats sums) {
-  put(task, row, panel * kLanes, with_bias(*task.weight, panel, 0, sums));
+  put(task, row, panel * kLanes, activate_ungated(*task.weight, with_bias(*task.weight, panel, 0, sums)));
 }
 
 // The sums of all 32 lanes of a panel.
@@ -34,11 +70,11 @@ INLINE void finish(const LinearTask& task, int64_t row, int64_t panel, Floats fi
   const Weight& weight = *task.weight;
   first = with_bias(weight, panel, 0, first);
   second = with_bias(weight, panel, kLanes, second);
-  if (weight.activation == kSilu) {
-    put(task, row, panel * kLanes, multiply(silu(first), second));
+  if (weight.gated()) {
+    put(task, row, panel * kLanes, multiply(activate(weight.activation, first), second));
   } else {
-    put(task, row, panel * 2 * kLanes, first);
-    put(task, row, panel * 2 * kLanes + kLanes, second);
+    put(task, row, panel * 2 * kLanes, activate_ungated(weight, first));
+    put(task, row, panel * 2 * kLanes + kLanes, activate_ungated(weight, second));
   }
 }
 

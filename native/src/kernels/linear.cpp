@@ -33,7 +33,7 @@ INLINE void tile(const typename Format::Scalar* a, const typename Format::Elemen
 template <class Format>
 constexpr int64_t kStepBytes = kPanel * Format::depth * static_cast<int64_t>(sizeof(typename Format::Element));
 
-// kPanel lanes of a panel: all of it, or with an activation, where kPanel is 16, first its gates and then its ups.
+// kPanel lanes of a panel: all of it, or with a gating activation, where kPanel is 16, first its gates and then its ups.
 template <class Format, int kRows>
 INLINE void half(const LinearTask& task, int64_t panel, int64_t lane, int64_t row, int64_t prefetch_from,
                  int64_t prefetch_stride, Floats (&sum)[kRows][kLinearVectors]) {
@@ -50,7 +50,7 @@ void block(const LinearTask& task, int64_t panel, int64_t row, int64_t prefetch_
   half<Format, kRows>(task, panel, 0, row, prefetch_from, prefetch_stride, sum);
   if constexpr (kLinearVectors == 2) {
     for (int r = 0; r < kRows; ++r) finish(task, row + r, panel, sum[r][0], sum[r][1]);
-  } else if (task.weight->activation == kNoActivation) {
+  } else if (!task.weight->gated()) {
     for (int r = 0; r < kRows; ++r) finish(task, row + r, panel, sum[r][0]);
   } else {
     Floats up[kRows][kLinearVectors];
@@ -150,7 +150,7 @@ void pack_rows(const Weight& weight, const float* x, int64_t rows, void* block) 
 
 template <class Format>
 void lay_out(Weight& weight) {
-  const int64_t halves = weight.activation == kNoActivation || kLinearVectors == 2 ? 1 : 2;
+  const int64_t halves = !weight.gated() || kLinearVectors == 2 ? 1 : 2;
   weight.panel_width = halves * kPanel;
   weight.panels = ceil_div(weight.out, weight.panel_width);
   weight.steps = ceil_div(weight.in, Format::depth);

@@ -11,9 +11,12 @@ extern const LinearKernels tile_bf16_kernels;  // of instruction sets with tile 
 extern const AttentionKernels attention_kernels[kCacheDTypes];
 extern const CacheWrite cache_writes[kCacheDTypes];
 
-void rms_norm(const float* x, const float* weight, int64_t rows, int64_t width, float epsilon, float* y);
+void rms_norm(const float* x, const float* weight, int64_t rows, int64_t width, float epsilon, float* y, bool accumulate);
+void layer_norm(const float* x, const float* weight, const float* bias, int64_t rows, int64_t width, float epsilon, float* y);
+void soft_cap(float* x, int64_t count, float cap);
+void put_scaled(const float* x, int64_t count, float scale, float* y, bool accumulate);
 void silu_and_multiply(const float* x, int64_t rows, int64_t width, float* y);
-void rotate(float* row, int64_t heads, int64_t head_size, const float* cos_sin, int64_t rotary);
+void rotate(float* row, int64_t heads, int64_t head_size, const float* cos_sin, int64_t rotary, bool interleaved);
 BlockSize block_size(int32_t type);
 void dequantize(int32_t type, const uint8_t* raw, int64_t blocks, int32_t dtype, void* out);
 int64_t sampling_scratch_bytes(int64_t vocab_size);

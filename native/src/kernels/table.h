@@ -20,17 +20,17 @@ constexpr int64_t element_bytes(int32_t dtype) { return dtype == kFloat32 ? 4 : 
 // How a weight is stored and multiplied: the three dtypes as they are; integers of 8 bits (a scale per output) or 4 bits (a
 // scale and a least value per output and group of inputs), multiplied by activations that are rounded to 16 or 8 bits.
 enum Format : int32_t { kInt8A16 = 3, kInt8A8 = 4, kInt4A16 = 5, kInt4A8 = 6, kFormats = 7 };
-enum Activation : int32_t { kNoActivation = 0, kSilu = 1, kActivations = 2 };
+enum Activation : int32_t { kNoActivation, kSilu, kGelu, kGeluTanh, kRelu, kActivations, kUngated = 16 };
 
 // A weight [out, in] is stored in panels of `panel_width` outputs. A panel is a list of steps over `in`; a step holds
 // some neighbouring inputs of every output of the panel. Lanes are outputs, so an output is one chain of products over
 // all of `in` from first to last, whatever the number of rows: its bits depend on nothing else.
 //
-// With an activation, the first half of the outputs is activated and multiplied by the second: a panel holds 16 of the
+// With a gating activation, the first half of the outputs is activated and multiplied by the second: a panel holds 16 of the
 // first (gate) and the same 16 of the second (up), and y has out / 2 columns.
 struct Weight {
   int32_t format;
-  int32_t activation;
+  int32_t activation;  // kUngated is added where it gates nothing
   int64_t in, out;
   int64_t group;  // inputs that share a scale, of activations and in 4 bits of weights; 0: all of them
   // What LinearKernels::lay_out works out:
@@ -42,7 +42,8 @@ struct Weight {
   char* data;
   const float* bias;  // [panels * panel_width], in the order of the panels' lanes, or null
 
-  [[gnu::always_inline]] int64_t columns() const { return activation == kNoActivation ? out : out / 2; }
+  [[gnu::always_inline]] bool gated() const { return activation > kNoActivation && activation < kUngated; }
+  [[gnu::always_inline]] int64_t columns() const { return gated() ? out / 2 : out; }
   [[gnu::always_inline]] char* panel(int64_t index) const { return data + index * panel_bytes; }
 };
 
@@ -172,9 +173,15 @@ struct Kernels {
   const LinearKernels* const* linear;  // [kFormats]
   const AttentionKernels* attention;   // [kCacheDTypes]
   const CacheWrite* cache_writes;      // [kCacheDTypes]
-  void (*rms_norm)(const float* x, const float* weight, int64_t rows, int64_t width, float epsilon, float* y);
+  void (*rms_norm)(const float* x, const float* weight, int64_t rows, int64_t width, float epsilon, float* y,
+                   bool accumulate);
+  void (*layer_norm)(const float* x, const float* weight, const float* bias, int64_t rows, int64_t width, float epsilon,
+                     float* y);
   void (*silu_and_multiply)(const float* x, int64_t rows, int64_t width, float* y);
-  void (*rotate)(float* row, int64_t heads, int64_t head_size, const float* cos_sin, int64_t rotary);
+  void (*soft_cap)(float* x, int64_t count, float cap);
+  // y [count] = scale * x, or y += that.
+  void (*put_scaled)(const float* x, int64_t count, float scale, float* y, bool accumulate);
+  void (*rotate)(float* row, int64_t heads, int64_t head_size, const float* cos_sin, int64_t rotary, bool interleaved);
   // GGUF blocks of a ggml type for which `block_size` is not 0.
   BlockSize (*block_size)(int32_t type);
   void (*dequantize)(int32_t type, const uint8_t* raw, int64_t blocks, int32_t dtype, void* out);

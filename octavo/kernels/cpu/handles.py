@@ -11,16 +11,18 @@ from numpy.typing import NDArray
 
 from octavo.kernels.cpu.buffers import INT32, INT64, UINT8, address, cache_dtype_code, dtype_code
 from octavo.kernels.cpu.library import failure, last_failure, library_digest
-from octavo.kernels.ops import Quantization
+from octavo.kernels.ops import ACTIVATIONS, UNGATED, Quantization, is_gated
 
 # The library's numbers of quantized formats and of activations.
 _FORMATS = {(8, 16): 3, (8, 8): 4, (4, 16): 5, (4, 8): 6}
-_ACTIVATIONS = {None: 0, "silu": 1}
+_ACTIVATIONS: dict[str | None, int] = {None: 0}
+_ACTIVATIONS |= {name: i for i, name in enumerate(ACTIVATIONS, 1)}
+_ACTIVATIONS |= {UNGATED + name: 16 + i for i, name in enumerate(ACTIVATIONS, 1)}
 
 
 class PackedWeight:
-    """A [out, in] matrix in the library's panels, with its bias. `columns` of a product: out, with an activation half of
-    it. Freed with the object."""
+    """A [out, in] matrix in the library's panels, with its bias. `columns` of a product: out, with a gated activation
+    half of it. Freed with the object."""
 
     __slots__ = ("_library", "columns", "dtype", "in_features", "nbytes", "out_features", "pointer")
 
@@ -37,7 +39,7 @@ class PackedWeight:
         self._library = library
         self.pointer: int | None = None
         self.out_features, self.in_features = shape
-        self.columns = self.out_features if activation is None else self.out_features // 2
+        self.columns = self.out_features // 2 if is_gated(activation) else self.out_features
         self.dtype = dtype
         code, group = dtype_code(dtype), 0
         if quantization is not None:

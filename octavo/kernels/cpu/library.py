@@ -8,7 +8,7 @@ from functools import cache
 from hashlib import sha256
 from pathlib import Path
 
-ABI_VERSION = 6
+ABI_VERSION = 7
 ISAS = ("amx", "avx512_bf16", "avx512", "avx2", "generic")  # best first
 EMULATED_ISAS = ("amx_emulated",)  # on every processor, slowly, for tests
 
@@ -30,14 +30,17 @@ _PROTOTYPES: dict[str, tuple[type | None, tuple[type, ...]]] = {
     "octavo_weight_free": (None, (_POINTER,)),
     "octavo_dequantize": (_CODE, (_POINTER, _POINTER, _SIZE, _CODE, _SIZE, _CODE, _POINTER)),
     "octavo_linear": (_CODE, (_POINTER, _POINTER, _POINTER, _SIZE, _POINTER, _CODE)),
-    "octavo_embedding": (_CODE, (_POINTER, _POINTER, _POINTER, _SIZE, _POINTER)),
+    "octavo_embedding": (_CODE, (_POINTER, _POINTER, _POINTER, _SIZE, c_float, _POINTER, _CODE)),
     "octavo_select_rows": (_CODE, (_POINTER, _POINTER, _SIZE, _SIZE, _POINTER, _SIZE, _POINTER)),
     "octavo_route": (_CODE, (_POINTER, _POINTER, _SIZE, _SIZE, _SIZE, _CODE, _POINTER)),
     "octavo_experts": (
         _CODE,
         (_POINTER, _POINTER, _POINTER, _SIZE, _POINTER, _SIZE, _SIZE, _POINTER, _POINTER, _CODE),
     ),
-    "octavo_rms_norm": (_CODE, (_POINTER, _POINTER, _POINTER, _SIZE, _SIZE, c_float, _POINTER)),
+    "octavo_rms_norm": (_CODE, (_POINTER, _POINTER, _POINTER, _SIZE, _SIZE, c_float, _POINTER, _CODE)),
+    "octavo_rms_norm_columns": (_CODE, (_POINTER, _POINTER, _SIZE, _SIZE, _SIZE, _SIZE, _POINTER, _SIZE, c_float)),
+    "octavo_layer_norm": (_CODE, (_POINTER, _POINTER, _POINTER, _POINTER, _SIZE, _SIZE, c_float, _POINTER)),
+    "octavo_soft_cap": (_CODE, (_POINTER, _POINTER, _SIZE, _SIZE, c_float)),
     "octavo_silu_and_multiply": (_CODE, (_POINTER, _POINTER, _SIZE, _SIZE, _POINTER)),
     "octavo_cache_new": (_POINTER, (_POINTER, _SIZE, _SIZE, _SIZE, _SIZE, _SIZE, _CODE)),
     "octavo_cache_bytes": (_SIZE, (_POINTER,)),
@@ -48,7 +51,7 @@ _PROTOTYPES: dict[str, tuple[type | None, tuple[type, ...]]] = {
     "octavo_cache_free": (None, (_POINTER,)),
     "octavo_cache_write": (
         _CODE,
-        (_POINTER, _POINTER, _SIZE, _POINTER, _SIZE, _POINTER, _SIZE, _POINTER, _SIZE, _SIZE, _POINTER),
+        (_POINTER, _POINTER, _SIZE, _POINTER, _SIZE, _POINTER, _SIZE, _POINTER, _SIZE, _SIZE, _POINTER, _CODE),
     ),
     "octavo_attention": (
         _CODE,

@@ -19,7 +19,7 @@ from octavo.kernels.cpu.library import EMULATED_ISAS, failure, last_failure, loa
 from octavo.kernels.cpu.program import RecordedForward
 from octavo.kernels.cpu.sampling import ERRORS, SamplingRows, score_rows
 from octavo.kernels.cpu.threads import default_threads, one_of_each_core
-from octavo.kernels.ops import Array, Forward, KVCache, Quantization, RotaryTable
+from octavo.kernels.ops import Array, Forward, KVCache, Quantization, RotaryTable, is_gated
 from octavo.kernels.packed import PackedTensor, WeightPart
 from octavo.runner.batch import Batch
 from octavo.sampling.sampler import SampleResult, sampled_logprobs
@@ -93,7 +93,7 @@ class CpuOps:
         for part in parts:
             if part.ndim != 2 or part.shape[1] != first.shape[1] or part.dtype != first.dtype:
                 raise ValueError(f"parts of one weight differ: {[(p.shape, str(p.dtype)) for p in parts]}")
-        if activation is not None and [len(part) for part in parts] != [len(first)] * 2:
+        if is_gated(activation) and [len(part) for part in parts] != [len(first)] * 2:
             raise ValueError(f"an activation takes a gate and an up of one size, got {[p.shape for p in parts]}")
         shape = sum(len(part) for part in parts), first.shape[1]
         weight = PackedWeight(self._library, self._context, shape, first.dtype, quantization, activation)
@@ -185,14 +185,31 @@ class CpuOps:
         )
         return y
 
-    def embedding(self, token_ids: NDArray[np.int32], weight: PackedWeight) -> Array:
-        """[t] ids -> [t, h]. IndexError for an id outside the vocabulary."""
+    def embedding(
+        self,
+        token_ids: NDArray[np.int32],
+        weight: PackedWeight,
+        *,
+        scale: float = 1.0,
+        residual: Array | None = None,
+    ) -> Array:
+        """[t] ids -> [t, h], times `scale`; with `residual`, added into it, in place. IndexError for an id outside the
+        vocabulary."""
         calls = self._calls
         (count,) = token_ids.shape
-        y = calls.new(count, weight.in_features)
-        ids = calls.address(token_ids, INT32)
-        calls.call(self._library.octavo_embedding, calls.context(), weight.pointer, ids, count, calls.address(y))
+        y = self._target((count, weight.in_features), residual)
+        ids, adds = calls.address(token_ids, INT32), int(residual is not None)
+        function = self._library.octavo_embedding
+        calls.call(function, calls.context(), weight.pointer, ids, count, scale, calls.writable(y), adds)
         return y
+
+    def _target(self, shape: tuple[Any, ...], residual: Array | None) -> Array:
+        """Where a result of this shape goes."""
+        if residual is None:
+            return self._calls.new(*shape)
+        if residual.shape != shape:
+            raise ValueError(f"expected a residual of shape {shape}, got {residual.shape}")
+        return residual
 
     def linear(self, x: Array, weight: PackedWeight, residual: Array | None = None) -> Array:
         """[t, in] -> [t, columns of the weight], plus bias; with `residual` of that shape, added into it, in place."""
@@ -200,9 +217,7 @@ class CpuOps:
         rows, width = x.shape
         if width != weight.in_features:
             raise ValueError(f"expected rows of {weight.in_features}, got {width}")
-        if residual is not None and residual.shape != (rows, weight.columns):
-            raise ValueError(f"expected a residual of shape {(rows, weight.columns)}, got {residual.shape}")
-        y = calls.new(rows, weight.columns) if residual is None else residual
+        y = self._target((rows, weight.columns), residual)
         adds = int(residual is not None)
         source, target = calls.address(x), calls.writable(y)
         calls.call(self._library.octavo_linear, calls.context(), weight.pointer, source, rows, target, adds)
@@ -225,9 +240,7 @@ class CpuOps:
         count = len(weights.down)
         if routing.shape != (rows, count):
             raise ValueError(f"expected routing of shape {(rows, count)}, got {routing.shape}")
-        if residual is not None and residual.shape != (rows, width):
-            raise ValueError(f"expected a residual of shape {(rows, width)}, got {residual.shape}")
-        y = calls.new(rows, width) if residual is None else residual
+        y = self._target((rows, width), residual)
         calls.call(
             self._library.octavo_experts,
             calls.context(),
@@ -243,13 +256,13 @@ class CpuOps:
         )
         return y
 
-    def rms_norm(self, x: Array, weight: Array, epsilon: float) -> Array:
-        """x / sqrt(mean(x^2) + epsilon) * weight over the last axis. Contiguous [..., h]."""
+    def rms_norm(self, x: Array, weight: Array, epsilon: float, residual: Array | None = None) -> Array:
+        """x / sqrt(mean(x^2) + epsilon) * weight over the last axis. Contiguous [..., h]; with `residual` of that shape,
+        added into it, in place."""
         calls = self._calls
         *outer, width = x.shape
-        if weight.shape != (width,):
-            raise ValueError(f"expected a weight of shape {(width,)}, got {weight.shape}")
-        y = calls.new(*x.shape)
+        _check_vector(weight, width)
+        y = self._target(x.shape, residual)
         calls.call(
             self._library.octavo_rms_norm,
             calls.context(),
@@ -258,9 +271,40 @@ class CpuOps:
             math.prod(outer),
             width,
             epsilon,
-            calls.address(y),
+            calls.writable(y),
+            int(residual is not None),
         )
         return y
+
+    def rms_norm_columns(self, x: Array, weight: Array, epsilon: float, first: int, count: int) -> None:
+        """The norm of runs of columns of x [t, w], in place."""
+        calls = self._calls
+        (rows, stride), (width,) = x.shape, weight.shape
+        if first < 0 or count < 0 or first + count * width > stride:
+            raise ValueError(f"{count} runs of {width} columns from {first} on are not in rows of {stride}")
+        function, own = self._library.octavo_rms_norm_columns, calls.writable(x)
+        calls.call(function, calls.context(), own, rows, stride, first, count, calls.address(weight), width, epsilon)
+
+    def layer_norm(self, x: Array, weight: Array, bias: Array | None, epsilon: float) -> Array:
+        """(x - mean) / sqrt(variance + epsilon) * weight + bias over the last axis of [t, h]."""
+        calls = self._calls
+        rows, width = x.shape
+        _check_vector(weight, width)
+        if bias is not None:
+            _check_vector(bias, width)
+        y = calls.new(rows, width)
+        shift = None if bias is None else calls.address(bias)
+        source, scale, target = calls.address(x), calls.address(weight), calls.address(y)
+        function = self._library.octavo_layer_norm
+        calls.call(function, calls.context(), source, scale, shift, rows, width, epsilon, target)
+        return y
+
+    def soft_cap(self, x: Array, cap: float) -> Array:
+        """cap * tanh(x / cap), in place."""
+        calls = self._calls
+        rows, width = x.shape
+        calls.call(self._library.octavo_soft_cap, calls.context(), calls.writable(x), rows, width, cap)
+        return x
 
     def silu_and_multiply(self, gate_up: Array) -> Array:
         """[t, 2i] -> [t, i]: silu(first half) * second half."""
@@ -281,6 +325,8 @@ class CpuOps:
         batch: Batch,
         heads: tuple[int, int, int],
         table: RotaryTable | None = None,
+        *,
+        interleaved: bool = False,
     ) -> None:
         """Rotate q and k, and store k and v in `batch.slot_mapping`. IndexError for a slot, a layer, or a position of the
         table that does not exist."""
@@ -304,6 +350,7 @@ class CpuOps:
             tokens,
             *rotation,
             None if table is None else calls.address(positions, INT32),
+            int(interleaved),
         )
 
     def attention(
@@ -429,6 +476,11 @@ def _choose_isa(isa: str) -> str:
     if isa not in (*supported, *EMULATED_ISAS):
         raise ConfigError(f"--cpu-isa {isa} is not available here; choose auto or one of: {', '.join(supported)}")
     return isa
+
+
+def _check_vector(weight: Array, width: int) -> None:
+    if weight.shape != (width,):
+        raise ValueError(f"expected a weight of shape {(width,)}, got {weight.shape}")
 
 
 def _qkv_tokens(qkv: Array, heads: tuple[int, int, int]) -> int:

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from octavo.engine.request import TokenLogprobs
+from octavo.kernels.numpy.activations import activate
 from octavo.kernels.numpy.attention import Scoring, attend
 from octavo.kernels.numpy.cache import NumpyKVCache
 from octavo.kernels.numpy.quantization import round_activations, round_weight
@@ -95,21 +96,24 @@ class NumpyOps:
     def select_rows(self, x: Array, rows: NDArray[np.int32]) -> Array:
         return x[rows]
 
-    def embedding(self, token_ids: NDArray[np.int32], weight: NumpyWeight) -> Array:
+    def embedding(
+        self,
+        token_ids: NDArray[np.int32],
+        weight: NumpyWeight,
+        *,
+        scale: float = 1.0,
+        residual: Array | None = None,
+    ) -> Array:
         (piece,) = weight.pieces
-        return piece.matrix[token_ids]
+        rows: Array = piece.matrix[token_ids] * np.float32(scale)
+        return _add(rows, residual)
 
     def linear(self, x: Array, weight: NumpyWeight, residual: Array | None = None) -> Array:
         products = [_rounded(x, piece) @ piece.matrix.T for piece in weight.pieces]
         product: Array = products[0] if len(products) == 1 else np.concatenate(products, axis=1)
         if weight.bias is not None:
             product += weight.bias
-        if weight.activation is not None:
-            product = self.silu_and_multiply(product)
-        if residual is None:
-            return product
-        residual += product
-        return residual
+        return _add(activate(product, weight.activation), residual)
 
     def route(self, logits: Array, chosen: int, *, normalise: bool) -> Array:
         order = np.argsort(-logits, axis=-1, kind="stable")[:, :chosen]
@@ -130,16 +134,27 @@ class NumpyOps:
                 output[rows] += routing[rows, expert, None] * self.linear(self.linear(x[rows], gate_up), down)
         return output
 
-    def rms_norm(self, x: Array, weight: Array, epsilon: float) -> Array:
+    def rms_norm(self, x: Array, weight: Array, epsilon: float, residual: Array | None = None) -> Array:
         mean_square = np.mean(x * x, axis=-1, keepdims=True)
         normed: Array = x / np.sqrt(mean_square + np.float32(epsilon)) * weight
-        return normed
+        return _add(normed, residual)
+
+    def rms_norm_columns(self, x: Array, weight: Array, epsilon: float, first: int, count: int) -> None:
+        runs = x[:, first : first + count * len(weight)].reshape(len(x), count, len(weight))
+        x[:, first : first + count * len(weight)] = self.rms_norm(runs, weight, epsilon).reshape(len(x), -1)
+
+    def layer_norm(self, x: Array, weight: Array, bias: Array | None, epsilon: float) -> Array:
+        centred = x - x.mean(axis=-1, keepdims=True)
+        variance = np.mean(centred * centred, axis=-1, keepdims=True)
+        normed: Array = centred / np.sqrt(variance + np.float32(epsilon)) * weight
+        return normed if bias is None else normed + bias
+
+    def soft_cap(self, x: Array, cap: float) -> Array:
+        x[:] = np.float32(cap) * np.tanh(x / np.float32(cap))
+        return x
 
     def silu_and_multiply(self, gate_up: Array) -> Array:
-        gate, up = np.split(gate_up, 2, axis=-1)
-        with np.errstate(over="ignore"):  # exp(-gate) = inf for a very negative gate, whose silu is 0
-            activated: Array = gate / (1 + np.exp(-gate)) * up
-        return activated
+        return activate(gate_up, "silu")
 
     def write_cache(
         self,
@@ -149,9 +164,11 @@ class NumpyOps:
         batch: Batch,
         heads: tuple[int, int, int],
         table: RotaryTable | None = None,
+        *,
+        interleaved: bool = False,
     ) -> None:
         if table is not None:
-            _rotate(qkv, table(int(batch.positions.max(initial=-1)) + 1)[batch.positions], heads)
+            _rotate(qkv, table(int(batch.positions.max(initial=-1)) + 1)[batch.positions], heads, interleaved)
         _, keys, values = _split_heads(qkv, heads)
         _own(cache).write(layer, batch.slot_mapping, keys, values)
 
@@ -213,15 +230,23 @@ def _float32(values: NDArray[Any]) -> Array:
     return np.ascontiguousarray(values, np.float32)
 
 
-def _rotate(qkv: Array, cos_sin: Array, heads: tuple[int, int, int]) -> None:
+def _add(result: Array, residual: Array | None) -> Array:
+    if residual is None:
+        return result
+    residual += result
+    return residual
+
+
+def _rotate(qkv: Array, cos_sin: Array, heads: tuple[int, int, int], interleaved: bool) -> None:
     """Turn the q and k heads of qkv [t, (n + 2k) * d] in place by cos_sin [t, r]."""
     n, k, d = heads
-    half = cos_sin.shape[1] // 2
+    size = cos_sin.shape[1]
     cos, sin = np.split(cos_sin[:, None], 2, axis=-1)  # [t, 1, r/2] each
-    rotated = qkv.reshape(-1, n + 2 * k, d)[:, : n + k]  # a view on the q and k heads
-    first, second = rotated[..., :half].copy(), rotated[..., half : 2 * half].copy()
-    rotated[..., :half] = first * cos - second * sin
-    rotated[..., half : 2 * half] = second * cos + first * sin
+    rotated = qkv.reshape(-1, n + 2 * k, d)[:, : n + k, :size]  # a view on the q and k heads
+    halves = (np.s_[..., ::2], np.s_[..., 1::2]) if interleaved else (np.s_[..., : size // 2], np.s_[..., size // 2 :])
+    first, second = (rotated[half].copy() for half in halves)
+    rotated[halves[0]] = first * cos - second * sin
+    rotated[halves[1]] = second * cos + first * sin
 
 
 def _split_heads(qkv: Array, heads: tuple[int, int, int]) -> tuple[Array, Array, Array]:

@@ -1,0 +1,61 @@
+"""What families call the keys of config.json, and what they leave out of it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+# The name that the rest of Octavo uses -> what others use, the first found of which counts.
+ALIASES: dict[str, tuple[str, ...]] = {
+    "hidden_size": ("n_embd",),
+    "intermediate_size": ("ffn_dim", "n_inner", "ffn_hidden_size"),
+    "num_hidden_layers": ("n_layer", "num_layers"),
+    "num_attention_heads": ("n_head",),
+    "num_key_value_heads": ("multi_query_group_num",),
+    "head_dim": ("kv_channels",),
+    "vocab_size": ("padded_vocab_size",),
+    "max_position_embeddings": ("n_positions", "seq_length", "model_max_length"),
+    "rms_norm_eps": ("layer_norm_eps", "layer_norm_epsilon", "layernorm_epsilon", "norm_epsilon", "norm_eps"),
+    "hidden_act": ("hidden_activation", "activation_function"),
+    "rope_theta": ("rotary_emb_base",),
+    "partial_rotary_factor": ("rotary_pct",),
+}
+# Values that Transformers gives a family where its config.json has none; those of Llama are in `octavo.models.config`.
+_LAYER_NORM: dict[str, Any] = {"rms_norm_eps": 1e-5}
+_CHATGLM: dict[str, Any] = {"partial_rotary_factor": 0.5, "rms_norm_eps": 1e-5}
+_GEMMA: dict[str, Any] = {"tie_word_embeddings": True, "head_dim": 256}
+DEFAULTS: dict[str, dict[str, Any]] = {
+    "ChatGLMForConditionalGeneration": _CHATGLM,
+    "ChatGLMModel": _CHATGLM,
+    "GemmaForCausalLM": _GEMMA,
+    "Gemma2ForCausalLM": _GEMMA | {"sliding_window": 4096, "query_pre_attn_scalar": 256},
+    "Gemma3ForCausalLM": _GEMMA | {"sliding_window": 4096, "query_pre_attn_scalar": 256, "rope_theta": 1000000.0},
+    "GlmForCausalLM": {"rms_norm_eps": 1.5625e-07, "partial_rotary_factor": 0.5, "attention_bias": True},
+    "Glm4ForCausalLM": {"rms_norm_eps": 1.5625e-07, "partial_rotary_factor": 0.5, "attention_bias": True},
+    "GPT2LMHeadModel": _LAYER_NORM | {"tie_word_embeddings": True, "hidden_act": "gelu_new"},
+    "GPTNeoXForCausalLM": _LAYER_NORM | {"partial_rotary_factor": 0.25, "hidden_act": "gelu", "attention_bias": True},
+    "Olmo2ForCausalLM": {"rms_norm_eps": 1e-5},
+    "OPTForCausalLM": _LAYER_NORM | {"tie_word_embeddings": True, "hidden_act": "relu"},
+    "Phi3ForCausalLM": {"rms_norm_eps": 1e-5},
+    "SmolLM3ForCausalLM": {"tie_word_embeddings": True, "rope_theta": 2000000.0},
+    "Starcoder2ForCausalLM": _LAYER_NORM | {"tie_word_embeddings": True, "hidden_act": "gelu_pytorch_tanh"},
+}
+
+
+def complete(raw: dict[str, Any], architecture: str) -> dict[str, Any]:
+    """config.json with the usual name of every key that has another, and what the architecture leaves out. A missing key and
+    null are the same."""
+    complete = dict(raw)
+    for name, others in ALIASES.items():
+        if complete.get(name) is None:
+            complete[name] = next((raw[other] for other in others if raw.get(other) is not None), None)
+    for name, value in DEFAULTS.get(architecture, {}).items():
+        if complete.get(name) is None:
+            complete[name] = value
+    return {name: value for name, value in complete.items() if value is not None or name in raw}
+
+
+def stored_name(raw: dict[str, Any], name: str) -> str:
+    """What config.json itself calls the key."""
+    if raw.get(name) is not None:
+        return name
+    return next((other for other in ALIASES.get(name, ()) if raw.get(other) is not None), name)

@@ -1,0 +1,30 @@
+"""Which layers see only the last positions."""
+
+from __future__ import annotations
+
+from typing import Any
+
+_EVERY_LAYER = ("MistralForCausalLM", "MixtralForCausalLM", "Phi3ForCausalLM", "Starcoder2ForCausalLM")
+_FROM_A_LAYER_ON = "max_window_layers"  # of families with use_sliding_window
+# Architectures in which every n-th layer sees everything, and the others a window: n, if config.json does not say it.
+_ALTERNATING = {"Gemma2ForCausalLM": 2, "Gemma3ForCausalLM": 6, "GptOssForCausalLM": 2}
+
+
+def layer_windows(raw: dict[str, Any], architecture: str, layers: int) -> tuple[int | None, ...]:
+    """For each layer how many positions up to its own a token sees (None: all), from config.json."""
+    window = raw.get("sliding_window")
+    if window is None:
+        return (None,) * layers
+    types = raw.get("layer_types")
+    if types is not None:
+        return tuple(window if types[i] == "sliding_attention" else None for i in range(layers))
+    return tuple(window if _is_sliding(raw, architecture, i) else None for i in range(layers))
+
+
+def _is_sliding(raw: dict[str, Any], architecture: str, layer: int) -> bool:
+    if architecture in _ALTERNATING:
+        period = raw.get("sliding_window_pattern") or _ALTERNATING[architecture]
+        return bool((layer + 1) % period)
+    if "use_sliding_window" in raw:
+        return bool(raw["use_sliding_window"]) and layer >= (raw.get(_FROM_A_LAYER_ON) or 0)
+    return architecture in _EVERY_LAYER

@@ -1,0 +1,279 @@
+"""A small random model of each family and of what its configurations may say, for the golden tests and the live ones."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tests.models.tiny import TinyCheckpoint
+
+Tensors = dict[str, NDArray[Any]]
+_SMALL = {
+    "vocab_size": 160,
+    "hidden_size": 64,
+    "intermediate_size": 96,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "max_position_embeddings": 256,
+    "bos_token_id": 1,
+    "eos_token_id": 2,
+    "pad_token_id": 0,
+    "dtype": "float32",
+}
+_GPT2 = {
+    "vocab_size": 160,
+    "n_embd": 64,
+    "n_layer": 3,
+    "n_head": 4,
+    "n_positions": 256,
+    "n_inner": None,
+    "bos_token_id": 1,
+    "eos_token_id": 2,
+    "dtype": "float32",
+}
+YARN = {
+    "rope_type": "yarn",
+    "rope_theta": 10000.0,
+    "factor": 4.0,
+    "original_max_position_embeddings": 64,
+    "beta_fast": 8.0,
+}
+SHORT_FACTORS, LONG_FACTORS = [1.0, 1.1, 1.2, 1.3, 1.5, 1.7, 2.0, 2.5], [1.0, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0, 12.0]
+LONGROPE = {"type": "longrope", "short_factor": SHORT_FACTORS, "long_factor": LONG_FACTORS}
+
+
+@dataclass(frozen=True)
+class Family:
+    """One small model: config.json; and where Transformers has no class for it, the configuration of the one that it
+    equals, how the tensors of that one are stored in its own files, and what it makes of them while loading."""
+
+    config: dict[str, Any]
+    reference: dict[str, Any] | None = None
+    stored: Callable[[Tensors], Tensors] | None = None
+    loaded: Callable[[Tensors], Tensors] | None = None
+
+    @property
+    def reference_config(self) -> dict[str, Any]:
+        """config.json of the model in Transformers."""
+        return self.config if self.reference is None else self.reference
+
+    def checkpoint(self, shapes: dict[str, Any], seed: int) -> TinyCheckpoint:
+        """With random tensors of the reference's names and `shapes`."""
+        tensors = random_tensors(shapes, seed)
+        return TinyCheckpoint(self.config, tensors if self.stored is None else self.stored(tensors))
+
+
+def random_tensors(shapes: dict[str, Any], seed: int) -> Tensors:
+    """Large enough that every part of a model moves the logits; the same on every machine."""
+    random = np.random.RandomState(seed)  # its numbers are the same in every numpy
+    tensors = {name: (random.standard_normal(shapes[name]) * 0.15).astype(np.float32) for name in sorted(shapes)}
+    for name, tensor in tensors.items():
+        is_norm = "norm" in name or ".ln_" in name
+        tensor += np.float32(is_norm and name.endswith("weight"))
+    return tensors
+
+
+def _config(architecture: str, model_type: str, **changes: Any) -> dict[str, Any]:
+    config = {"architectures": [architecture], "model_type": model_type} | _SMALL | changes
+    return {name: value for name, value in config.items() if value is not None}
+
+
+def _chatglm(tensors: Tensors) -> Tensors:
+    """As ChatGLM3 stores what Transformers calls Glm."""
+    names = {
+        "model.embed_tokens": "transformer.embedding.word_embeddings",
+        "model.norm": "transformer.encoder.final_layernorm",
+        "lm_head": "transformer.output_layer",
+        "model.layers": "transformer.encoder.layers",
+        "self_attn.o_proj": "self_attention.dense",
+        "mlp.gate_up_proj": "mlp.dense_h_to_4h",
+        "mlp.down_proj": "mlp.dense_4h_to_h",
+    }
+    fused = _joined(tensors, "self_attn.{}_proj", "self_attention.query_key_value")
+    return _renamed(fused, names) | {"transformer.rotary_pos_emb.inv_freq": np.zeros(4, np.float32)}
+
+
+def _baichuan(tensors: Tensors) -> Tensors:
+    """As Baichuan stores what Transformers calls Llama."""
+    return _joined(tensors, "self_attn.{}_proj", "self_attn.W_pack")
+
+
+def _pythia(tensors: Tensors) -> Tensors:
+    """As the files of Pythia have it, with the buffers that old ones carry."""
+    buffer = {"gpt_neox.layers.0.attention.masked_bias": np.zeros(1, np.float32)}
+    return _renamed(tensors, {"lm_head": "embed_out"}) | buffer
+
+
+def _with_unit_head(tensors: Tensors) -> Tensors:
+    """As Baichuan 2 uses its head."""
+    head = tensors["lm_head.weight"]
+    return tensors | {"lm_head.weight": head / np.linalg.norm(head, axis=1, keepdims=True)}
+
+
+def _internlm2(tensors: Tensors) -> Tensors:
+    """As InternLM2 stores what Transformers calls Llama: 2 KV heads, each behind its 2 queries, of 16."""
+    names = {
+        "model.embed_tokens": "model.tok_embeddings",
+        "lm_head": "output",
+        "self_attn.o_proj": "attention.wo",
+        "mlp.gate_proj": "feed_forward.w1",
+        "mlp.up_proj": "feed_forward.w3",
+        "mlp.down_proj": "feed_forward.w2",
+        "input_layernorm": "attention_norm",
+        "post_attention_layernorm": "ffn_norm",
+    }
+    stored = dict(tensors)
+    for name in [name for name in tensors if ".q_proj." in name]:
+        parts = [stored.pop(name.replace("q_proj", part)) for part in ("q_proj", "k_proj", "v_proj")]
+        groups = [part.reshape(2, -1, 16, part.shape[-1]) for part in parts]
+        joined = np.concatenate(groups, axis=1).reshape(-1, parts[0].shape[-1])
+        stored[name.replace("self_attn.q_proj", "attention.wqkv")] = joined
+    return _renamed(stored, names)
+
+
+def _joined(tensors: Tensors, parts: str, whole: str) -> Tensors:
+    stored = dict(tensors)
+    for name in [name for name in tensors if parts.format("q") in name]:
+        rows = [stored.pop(name.replace(parts.format("q"), parts.format(part))) for part in "qkv"]
+        stored[name.replace(parts.format("q"), whole)] = np.concatenate(rows)
+    return stored
+
+
+def _renamed(tensors: Tensors, names: dict[str, str]) -> Tensors:
+    stored = {}
+    for name, tensor in tensors.items():
+        for old, new in names.items():
+            name = name.replace(old, new)
+        stored[name] = tensor
+    return stored
+
+
+def _baichuan_config(architecture: str, llama: dict[str, Any]) -> dict[str, Any]:
+    config = llama | {"architectures": [architecture], "model_type": "baichuan", "model_max_length": 256}
+    return {name: value for name, value in config.items() if name not in ("max_position_embeddings", "num_key_value_heads")}
+
+
+_LLAMA = _config("LlamaForCausalLM", "llama")
+_QWEN2 = _config("Qwen2ForCausalLM", "qwen2")
+_GEMMA = {"head_dim": 16, "hidden_activation": "gelu_pytorch_tanh", "tie_word_embeddings": True}
+_GEMMA2 = _GEMMA | {"query_pre_attn_scalar": 24, "sliding_window": 20}
+_GLM = {"head_dim": 16, "partial_rotary_factor": 0.5, "attention_bias": True, "rms_norm_eps": 1e-5}
+_CHATGLM = {
+    "architectures": ["ChatGLMModel"],
+    "model_type": "chatglm",
+    "padded_vocab_size": 160,
+    "hidden_size": 64,
+    "ffn_hidden_size": 96,
+    "num_layers": 3,
+    "num_attention_heads": 4,
+    "multi_query_attention": True,
+    "multi_query_group_num": 2,
+    "kv_channels": 16,
+    "seq_length": 256,
+    "layernorm_epsilon": 1e-5,
+    "add_qkv_bias": True,
+    "add_bias_linear": False,
+    "rmsnorm": True,
+    "post_layer_norm": True,
+    "rope_ratio": 50,
+    "torch_dtype": "float32",
+}
+_BAICHUAN = _LLAMA | {"num_key_value_heads": 4, "rms_norm_eps": 1e-6}
+_BAICHUAN2 = _BAICHUAN | {"vocab_size": 125696, "hidden_size": 16}
+_WINDOWS = {"use_sliding_window": True, "sliding_window": 20, "max_window_layers": 1}
+FAMILIES: dict[str, Family] = {
+    "llama_yarn": Family(_LLAMA | {"rope_parameters": YARN}),
+    "llama_dynamic": Family(
+        _LLAMA | {"rope_scaling": {"type": "dynamic", "factor": 4.0}, "rope_theta": 5000.0, "tie_word_embeddings": True}
+    ),
+    "mistral": Family(_config("MistralForCausalLM", "mistral", sliding_window=None, head_dim=24)),
+    "mistral_window": Family(_config("MistralForCausalLM", "mistral", sliding_window=20, head_dim=16)),
+    "qwen2": Family(_QWEN2),
+    "qwen2_tied_yarn": Family(_QWEN2 | {"tie_word_embeddings": True, "rope_scaling": YARN}),
+    "qwen2_windows": Family(_QWEN2 | _WINDOWS),
+    "qwen3": Family(_config("Qwen3ForCausalLM", "qwen3", head_dim=24, tie_word_embeddings=True)),
+    "qwen3_windows_biases": Family(_config("Qwen3ForCausalLM", "qwen3", head_dim=16, attention_bias=True, **_WINDOWS)),
+    "gemma": Family(_config("GemmaForCausalLM", "gemma", **_GEMMA)),
+    "gemma2": Family(_config("Gemma2ForCausalLM", "gemma2", **_GEMMA2)),
+    "gemma3": Family(
+        _config(
+            "Gemma3ForCausalLM",
+            "gemma3_text",
+            **(_GEMMA2 | {"sliding_window_pattern": 3, "rope_local_base_freq": 1000.0, "rope_theta": 20000.0}),
+        )
+    ),
+    "gemma3_linear": Family(
+        _config(
+            "Gemma3ForCausalLM",
+            "gemma3_text",
+            **_GEMMA2,
+            layer_types=["sliding_attention", "full_attention", "sliding_attention"],
+            rope_parameters={
+                "sliding_attention": {"rope_type": "default", "rope_theta": 1000.0},
+                "full_attention": {"rope_type": "linear", "rope_theta": 20000.0, "factor": 8.0},
+            },
+        )
+    ),
+    "phi3": Family(_config("Phi3ForCausalLM", "phi3", sliding_window=20)),
+    "phi3_longrope": Family(_config("Phi3ForCausalLM", "phi3", rope_scaling=LONGROPE, original_max_position_embeddings=256)),
+    "phi3_longrope_partial": Family(
+        _config(
+            "Phi3ForCausalLM",
+            "phi3",
+            head_dim=16,
+            rope_scaling=LONGROPE | {"short_factor": SHORT_FACTORS[:6], "long_factor": LONG_FACTORS[:6]},
+            original_max_position_embeddings=48,
+            partial_rotary_factor=0.75,
+        )
+    ),
+    "granite": Family(
+        _config(
+            "GraniteForCausalLM",
+            "granite",
+            embedding_multiplier=12.0,
+            residual_multiplier=0.22,
+            attention_multiplier=0.015625,
+            logits_scaling=8.0,
+            tie_word_embeddings=True,
+        )
+    ),
+    "smollm3": Family(
+        _config("SmolLM3ForCausalLM", "smollm3", no_rope_layers=[1, 0, 1], tie_word_embeddings=True, rope_theta=5000.0)
+    ),
+    "smollm3_interval": Family(_config("SmolLM3ForCausalLM", "smollm3", no_rope_layer_interval=2, attention_bias=True)),
+    "olmo2": Family(_config("Olmo2ForCausalLM", "olmo2")),
+    "glm": Family(_config("GlmForCausalLM", "glm", **_GLM)),
+    "glm4": Family(_config("Glm4ForCausalLM", "glm4", **_GLM)),
+    "chatglm": Family(_CHATGLM, _config("GlmForCausalLM", "glm", **_GLM, rope_theta=500000.0), _chatglm),
+    "starcoder2": Family(_config("Starcoder2ForCausalLM", "starcoder2", sliding_window=20, tie_word_embeddings=True)),
+    "gpt_neox": Family(
+        _config("GPTNeoXForCausalLM", "gpt_neox", num_key_value_heads=None, rotary_pct=0.5, rotary_emb_base=5000),
+        stored=_pythia,
+    ),
+    "gpt_neox_serial": Family(
+        _config("GPTNeoXForCausalLM", "gpt_neox", num_key_value_heads=None, use_parallel_residual=False)
+    ),
+    "gpt2": Family({"architectures": ["GPT2LMHeadModel"], "model_type": "gpt2"} | _GPT2),
+    "opt": Family(
+        _config(
+            "OPTForCausalLM", "opt", num_key_value_heads=None, ffn_dim=96, word_embed_proj_dim=64, tie_word_embeddings=True
+        )
+    ),
+    "internlm2": Family(
+        _config("InternLM2ForCausalLM", "internlm2", bias=False, rope_theta=20000.0),
+        _LLAMA | {"rope_theta": 20000.0},
+        _internlm2,
+    ),
+    "internlm2_dynamic": Family(
+        _config("InternLM2ForCausalLM", "internlm2", bias=False, rope_scaling={"type": "dynamic", "factor": 2.0}),
+        _LLAMA | {"rope_scaling": {"type": "dynamic", "factor": 2.0}},
+        _internlm2,
+    ),
+    "baichuan": Family(_baichuan_config("BaiChuanForCausalLM", _BAICHUAN), _BAICHUAN, _baichuan),
+    "baichuan2": Family(_baichuan_config("BaichuanForCausalLM", _BAICHUAN2), _BAICHUAN2, _baichuan, _with_unit_head),
+}
