@@ -20,7 +20,7 @@ import ml_dtypes
 import numpy as np
 
 from octavo.kernels.cpu.ops import CpuOps
-from octavo.kernels.ops import Quantization
+from octavo.kernels.ops import Quantization, Routing
 from octavo.runner.batch import Batch
 
 FORMATS = {
@@ -151,7 +151,9 @@ def experts(ops: CpuOps, limits: Limits, dtype: str, count: int, width: int, inn
     print(f"experts {dtype}: {chosen} of {count} for each row, {width} -> {inner} -> {width}")
     for rows in (1, 4, 16, 64, 256, 1024):
         x = random.standard_normal((rows, width), np.float32)
-        routings = [ops.route(random.standard_normal((rows, count), np.float32), chosen, normalise=True) for _ in range(16)]
+        routings = [
+            ops.route(random.standard_normal((rows, count), np.float32), Routing(chosen, normalise=True)) for _ in range(16)
+        ]
         read = nbytes * statistics.mean(int((routing != 0).any(axis=0).sum()) for routing in routings)
         work = 6 * rows * chosen * width * inner
         took = seconds(lambda i, x=x, r=routings: ops.experts(x, r[i % 16], weights), max(2, min(64, int(6e10 / work))))

@@ -17,6 +17,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from octavo.cache.reach import NO_BLOCK
 from octavo.config import EngineConfig
 from octavo.engine.engine import Engine
 from octavo.engine.plan import BlockMoves, NewRow, RowResult, ScheduledRow, StepPlan
@@ -55,6 +56,7 @@ class Script(msgspec.Struct):
     max_num_batched_tokens: int = 2048
     max_model_len: int = 512
     num_slots: int = 0  # of host memory
+    window: int | None = None  # keys that a query sees, its own included
 
 
 def default_token(request: Request, index: int, position: int) -> int:
@@ -86,6 +88,7 @@ class _Row:
     tokens: list[int] = field(default_factory=list)
     histories: list[int] = field(default_factory=list)  # at each token: what its keys and values depend on, in one number
     blocks: list[int] = field(default_factory=list)
+    num_computed: int = 0
 
     def __post_init__(self) -> None:
         for token in (*self.new.request.prompt_token_ids, *self.new.output_token_ids):
@@ -117,6 +120,7 @@ class ScriptedRunner:
     Instead of keys and values its cache holds the token ids that were written, with their positions and what came before
     them, and so do the slots of its host memory. Each step reads back what attention would read, and fails if a block was
     overwritten, never written, holds another prefix than the row's, or is written by one of several rows that hold it.
+    With a window only what lies in it is read, and blocks before it are nobody's.
     """
 
     def __init__(
@@ -147,6 +151,8 @@ class ScriptedRunner:
         for new in plan.new_rows:
             require(new.row not in self.rows, "a new row was freed before")
             self.rows[new.row] = _Row(new)
+        for each in self.rows.values():
+            self._let_go(each)
         if self.on_step is not None:
             self.on_step(plan)
         scheduled_rows = [scheduled.row for scheduled in plan.scheduled]
@@ -200,7 +206,18 @@ class ScriptedRunner:
     def _free(self, row_number: int) -> None:
         row = self.rows.pop(row_number, None)
         for block in row.blocks if row is not None else ():
-            self._holders[block].discard(row)
+            if block != NO_BLOCK:
+                self._holders[block].discard(row)
+
+    def _let_go(self, row: _Row) -> None:
+        """The blocks before the window of the row's next token may be anybody's."""
+        for place in range(min(len(row.blocks), self._first_seen(row.num_computed) // self.script.block_size)):
+            if row.blocks[place] != NO_BLOCK:
+                self._holders[row.blocks[place]].discard(row)
+                row.blocks[place] = NO_BLOCK
+
+    def _first_seen(self, position: int) -> int:
+        return 0 if self.script.window is None else max(0, position - self.script.window + 1)
 
     def _check(self, scheduled: ScheduledRow, previous: ScheduledRow | None) -> None:
         row, end = self.rows[scheduled.row], scheduled.start + scheduled.num_tokens
@@ -213,12 +230,16 @@ class ScriptedRunner:
     def _append_blocks(self, row: _Row, scheduled: ScheduledRow, copies: list[tuple[int, int]]) -> None:
         block_ids = scheduled.new_block_ids
         num_shared = 0 if row.blocks else -(-scheduled.start // self.script.block_size)
+        num_gone = block_ids.count(NO_BLOCK)
+        require(block_ids[:num_gone] == [NO_BLOCK] * num_gone, "what is gone lies at the beginning")
+        require(num_gone <= self._first_seen(scheduled.start) // self.script.block_size, "what is seen is there")
         if scheduled.replaces_last:
             replaced = row.blocks.pop()
             self._holders[replaced].discard(row)
             require((replaced, block_ids[0]) in copies, "what replaces a block is its copy")
-        require(not any(self._holders[block] for block in block_ids[num_shared:]), "a new block is nobody else's")
-        for block in block_ids:
+        new = block_ids[max(num_shared, num_gone) :]
+        require(not any(self._holders[block] for block in new), "a new block is nobody else's")
+        for block in block_ids[num_gone:]:
             self._holders[block].add(row)
         row.blocks += block_ids
 
@@ -230,6 +251,7 @@ class ScriptedRunner:
         slots = self._slots(row, start, end)
         self._written[slots] = self._expected(row, start, end)
         self.num_computed_tokens += scheduled.num_tokens
+        row.num_computed = end
 
     def _slots(self, row: _Row, start: int, end: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Blocks and offsets of the row's tokens [start, end)."""
@@ -242,8 +264,9 @@ class ScriptedRunner:
 
     def _read_back_and_draw(self, scheduled: ScheduledRow) -> RowResult:
         row, end = self.rows[scheduled.row], scheduled.start + scheduled.num_tokens
-        held = self._written[self._slots(row, 0, end)]
-        require(np.array_equal(held, self._expected(row, 0, end)), "the cache holds the row's tokens")
+        start = min(self._first_seen(scheduled.start), end)
+        held = self._written[self._slots(row, start, end)]
+        require(np.array_equal(held, self._expected(row, start, end)), "the cache holds the row's tokens")
         return self._result(row, scheduled)
 
     def _result(self, row: _Row, scheduled: ScheduledRow) -> RowResult:
@@ -281,6 +304,7 @@ def scripted_engine(runner: ScriptedRunner, **options: Any) -> Engine:
         max_num_seqs=script.max_num_seqs,
         max_num_batched_tokens=script.max_num_batched_tokens,
         max_model_len=script.max_model_len,
+        window=script.window,
         **options,
     )
 

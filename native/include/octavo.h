@@ -14,7 +14,7 @@ extern "C" {
 #endif
 
 #define OCTAVO_API __attribute__((visibility("default")))
-#define OCTAVO_ABI_VERSION 7
+#define OCTAVO_ABI_VERSION 8
 
 enum { OCTAVO_OK = 0, OCTAVO_INVALID = 1, OCTAVO_NO_MEMORY = 2, OCTAVO_OUT_OF_RANGE = 3 };
 enum { OCTAVO_FLOAT32 = 0, OCTAVO_BFLOAT16 = 1, OCTAVO_FLOAT16 = 2 };
@@ -23,6 +23,7 @@ enum { OCTAVO_INT8_A16 = 3, OCTAVO_INT8_A8 = 4, OCTAVO_INT4_A16 = 5, OCTAVO_INT4
 /* Functions of a product's result: gates of as many other outputs, or with OCTAVO_UNGATED added applied to each output. */
 enum { OCTAVO_NO_ACTIVATION = 0, OCTAVO_SILU = 1, OCTAVO_GELU = 2, OCTAVO_GELU_TANH = 3, OCTAVO_RELU = 4 };
 enum { OCTAVO_UNGATED = 16 };
+enum { OCTAVO_SOFTMAX = 0, OCTAVO_SIGMOID = 1 }; /* scores of experts */
 enum { /* dtypes of a cache only: int8 with a float32 scale for each token and head, E4M3 saturating at 448 */
   OCTAVO_CACHE_INT8 = 3,
   OCTAVO_CACHE_FLOAT8 = 4
@@ -86,10 +87,13 @@ OCTAVO_API int octavo_layer_norm(octavo_context* context, const float* x, const 
 OCTAVO_API int octavo_soft_cap(octavo_context* context, float* x, int64_t rows, int64_t width, float cap);
 /* x [rows, 2 * width] -> y [rows, width] */
 OCTAVO_API int octavo_silu_and_multiply(octavo_context* context, const float* x, int64_t rows, int64_t width, float* y);
-/* routing [rows, experts]: the softmax of logits, of which the `chosen` largest of each row stay (of equal ones the first), as
- * they are or divided by their sum, and the others are 0. */
-OCTAVO_API int octavo_route(octavo_context* context, const float* logits, int64_t rows, int64_t experts, int64_t chosen,
-                            int32_t normalise, float* routing);
+/* routing [rows, experts]: the scores (OCTAVO_SOFTMAX: over the row; OCTAVO_SIGMOID: of each logit) of the `chosen` largest of
+ * each row (of equal ones the first), times `scale`, with `normalise` divided by their sum; the others are 0. The choice is by
+ * score + bias [experts] (NULL: 0), and within the `chosen_groups` best of `groups` groups of one size, a group being as good
+ * as the sum of its `group_best` largest. Where a logit is NaN, those chosen are NaN. */
+OCTAVO_API int octavo_route(octavo_context* context, const float* logits, int64_t rows, int64_t experts, int32_t scoring,
+                            int64_t groups, int64_t chosen_groups, int64_t group_best, int64_t chosen, int32_t normalise,
+                            float scale, const float* bias, float* routing);
 /* y [rows, width] = the sum over all experts e, from first to last, of routing[row, e] * down[e](gate_up[e](x)); experts whose
  * routing is 0 are left out. With `accumulate`, y += that. The weights of all experts have one shape and format. */
 OCTAVO_API int octavo_experts(octavo_context* context, const octavo_weight* const* gate_up, const octavo_weight* const* down,

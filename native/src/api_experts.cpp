@@ -1,7 +1,5 @@
 // A mixture of experts: every row goes through the experts that its routing weights choose, in products grouped by expert.
 #include <algorithm>
-#include <cmath>
-#include <limits>
 #include <vector>
 
 #include "context.h"
@@ -201,26 +199,6 @@ struct Experts {
   }
 };
 
-// The largest of the softmax of logits [experts]; of equal ones the first. Where a logit is NaN, those chosen are NaN.
-void choose(const float* logits, int64_t chosen, bool normalise, std::vector<int64_t>& order, float* routing) {
-  const auto experts = static_cast<int64_t>(order.size());
-  bool ordered = true;
-  for (int64_t e = 0; e < experts; ++e) {
-    order[e] = e;
-    ordered = ordered && !std::isnan(logits[e]);
-  }
-  if (ordered)
-    std::partial_sort(order.begin(), order.begin() + chosen, order.end(), [&](int64_t a, int64_t b) {
-      return logits[a] > logits[b] || (logits[a] == logits[b] && a < b);
-    });
-  const float top = ordered ? logits[order[0]] : std::numeric_limits<float>::quiet_NaN();
-  float total = 0.0f, kept = 0.0f;
-  for (int64_t e = 0; e < experts; ++e) total += std::exp(logits[e] - top);
-  std::fill_n(routing, experts, 0.0f);
-  for (int64_t i = 0; i < chosen; ++i) kept += routing[order[i]] = std::exp(logits[order[i]] - top);
-  for (int64_t i = 0; i < chosen; ++i) routing[order[i]] /= normalise ? kept : total;
-}
-
 }  // namespace
 }  // namespace octavo
 
@@ -237,19 +215,6 @@ int octavo_experts(octavo_context* context, const octavo_weight* const* gate_up,
     std::lock_guard<std::mutex> lock(context->mutex);
     if (accumulate == 0) std::fill_n(y, rows * width, 0.0f);
     all.run(x, rows, routing, y);
-    return static_cast<int>(OCTAVO_OK);
-  });
-}
-
-int octavo_route(octavo_context* context, const float* logits, int64_t rows, int64_t experts, int64_t chosen,
-                 int32_t normalise, float* routing) {
-  if (missing(context)) return closed();
-  if (chosen < 1 || chosen > experts)
-    return fail(OCTAVO_INVALID, "%lld of %lld experts cannot be chosen", number(chosen), number(experts));
-  return guarded([&] {
-    std::vector<int64_t> order(static_cast<size_t>(experts));
-    for (int64_t row = 0; row < rows; ++row)
-      choose(logits + row * experts, chosen, normalise != 0, order, routing + row * experts);
     return static_cast<int>(OCTAVO_OK);
   });
 }

@@ -76,7 +76,9 @@ void experts(const char* isa, int32_t format, uint64_t seed) {
       down.push_back(kept.back()->weight);
     }
     std::vector<float> routing(logits.size()), y = y0;
-    ok(octavo_route(own.context, logits.data(), rows, count, chosen, seed % 2, routing.data()), "route", isa);
+    ok(octavo_route(own.context, logits.data(), rows, count, seed % 2, 1, 1, 1, chosen, seed % 3 == 0, 1.5f,
+                    seed % 5 == 0 ? nullptr : logits.data(), routing.data()),
+       "route", isa);
     ok(octavo_experts(own.context, gate_up.data(), down.data(), count, x.data(), rows, width, routing.data(), y.data(),
                       seed % 3 == 0),
        "experts", isa);

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from octavo.cache.prefix_index import IntegrityError, PrefixIndex
+from octavo.cache.reach import Reach
 
 __all__ = ["BlockPool", "IntegrityError"]
 
@@ -23,14 +24,16 @@ class BlockPool:
     used first, and a block never before those that can only be found through it.
     """
 
-    def __init__(self, num_blocks: int, block_size: int) -> None:
+    def __init__(self, num_blocks: int, block_size: int, window: int | None = None) -> None:
+        """`window`: as in `Reach`."""
         self.num_blocks = num_blocks
         self.block_size = block_size
+        self.reach = Reach(block_size, window)
         self.num_free = num_blocks
         self.num_cached = 0
         self.num_evictions = 0  # cached blocks that were overwritten
         self.on_eviction: Callable[[int, bytes], None] | None = None  # told the block and its digest, before it is used
-        self.index = PrefixIndex()
+        self.index = PrefixIndex(self.reach)
         self._ref_counts = [0] * num_blocks
         self._next = [*range(1, num_blocks + 1), 0]  # _next[i] follows i; the head is entry num_blocks
         self._previous = [num_blocks, *range(num_blocks)]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from octavo.cache.block_pool import BlockPool
+from octavo.cache.reach import NO_BLOCK
 
 
 class BlockTable:
@@ -12,15 +13,24 @@ class BlockTable:
 
     It grows at the end only, until all of it is released. Blocks may be shared with other tables, and what is shared is
     never written: full blocks never are, and a last block that is not full is copied before the next token goes there.
+
+    Where attention does not look back to the beginning, the first `num_gone` blocks were given back, or never taken, and
+    NO_BLOCK is in their places.
     """
 
-    __slots__ = ("_pool", "block_ids", "num_tokens", "was_forked")
+    __slots__ = ("_pool", "block_ids", "num_gone", "num_tokens", "was_forked")
 
     def __init__(self, pool: BlockPool) -> None:
         self._pool = pool
         self.block_ids: list[int] = []
+        self.num_gone = 0
         self.num_tokens = 0
         self.was_forked = False  # and not written since: others may hold its last block, which is not full
+
+    @property
+    def held_ids(self) -> list[int]:
+        """Without those that are gone."""
+        return self.block_ids[self.num_gone :]
 
     def missing(self, num_tokens: int) -> int:
         """How many blocks must be taken before the table can hold `num_tokens` tokens; a copy is one of them."""
@@ -28,9 +38,11 @@ class BlockTable:
         return missing if missing > 0 else 0
 
     def share(self, block_ids: Sequence[int]) -> None:
-        """Begin an empty table with full blocks of others, or of nobody any more, that hold its first tokens."""
-        self._pool.share(block_ids)
+        """Begin an empty table with full blocks of others, or of nobody any more, that hold its first tokens; NO_BLOCK where
+        they are not needed."""
         self.block_ids = list(block_ids)
+        self.num_gone = self.block_ids.count(NO_BLOCK)
+        self._pool.share(self.held_ids)
         self.num_tokens = len(block_ids) * self._pool.block_size
 
     def fork(self, other: BlockTable) -> None:
@@ -59,10 +71,20 @@ class BlockTable:
         self.num_tokens = max(num_tokens, self.num_tokens)
         return added
 
+    def drop_unseen(self) -> None:
+        """Give back the blocks that no token from the next one on looks at. Those stay that a sequence would need which goes
+        on behind the last full block: so one that gives way finds all it wants if nothing was overwritten."""
+        first = self._pool.reach.first_block(self.num_tokens)
+        if first > self.num_gone:
+            self._pool.release(self.block_ids[self.num_gone : first])
+            self.block_ids[self.num_gone : first] = [NO_BLOCK] * (first - self.num_gone)
+            self.num_gone = first
+
     def release(self) -> None:
         """Give all blocks back; the table is empty and can grow again."""
-        self._pool.release(self.block_ids)
+        self._pool.release(self.held_ids)
         self.block_ids = []
+        self.num_gone = 0
         self.num_tokens = 0
         self.was_forked = False
 

@@ -9,6 +9,7 @@ import math
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from octavo.cache.reach import Reach
 from octavo.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -28,6 +29,7 @@ class Limits:
     max_model_len: int
     max_num_seqs: int
     max_num_batched_tokens: int
+    window: int | None = None  # as in `Reach`
 
 
 @dataclass(frozen=True)
@@ -71,8 +73,8 @@ class MemoryPlan:
         return self.num_blocks / self.blocks_for(length)
 
     def blocks_for(self, length: int) -> int:
-        """Blocks of a request of so many tokens."""
-        return math.ceil(length / self.block_size)
+        """The most blocks that a request of so many tokens ever holds."""
+        return Reach(self.block_size, self.limits.window).most_blocks(length, self.limits.max_num_batched_tokens)
 
 
 def resolve_limits(config: EngineConfig, model: ModelConfig) -> Limits:
@@ -90,7 +92,7 @@ def resolve_limits(config: EngineConfig, model: ModelConfig) -> Limits:
     if wanted == AUTO and batched is not None and not config.enable_chunked_prefill:
         max_model_len = min(longest, batched)  # a prompt must fit into a step
     default = DEFAULT_BATCHED_TOKENS if config.enable_chunked_prefill else max(DEFAULT_BATCHED_TOKENS, max_model_len)
-    return Limits(max_model_len, config.max_num_seqs, batched or default)
+    return Limits(max_model_len, config.max_num_seqs, batched or default, model.cache_window)
 
 
 def plan_memory(config: EngineConfig, limits: Limits, sizes: Sizes, usable: int) -> MemoryPlan:
@@ -100,7 +102,7 @@ def plan_memory(config: EngineConfig, limits: Limits, sizes: Sizes, usable: int)
     plan = MemoryPlan(usable, budget, sizes, config.block_size, 0, 0, limits)
     plan = replace(plan, swap_space=_swap_space(config, plan))
     plan = replace(plan, num_blocks=_num_blocks(config, plan))
-    if config.max_model_len == AUTO and 0 < plan.num_tokens < limits.max_model_len:
+    if config.max_model_len == AUTO and 0 < plan.num_blocks < plan.blocks_for(limits.max_model_len):
         return replace(plan, limits=replace(limits, max_model_len=plan.num_tokens))
     _check_longest_request_fits(config, plan)
     return plan
@@ -179,7 +181,7 @@ def _nothing_left(config: EngineConfig, plan: MemoryPlan) -> str:
 def _check_longest_request_fits(config: EngineConfig, plan: MemoryPlan) -> None:
     """The first two sentences are vLLM's, for those who look for them."""
     longest = plan.limits.max_model_len
-    if plan.num_tokens >= longest:
+    if plan.num_blocks >= plan.blocks_for(longest):
         return
     needed = plan.blocks_for(longest) * plan.sizes.block
     ways = [f"--max-model-len {plan.num_tokens}"] if plan.num_tokens else []

@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import json
 from array import array
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from hashlib import sha256
+
+from octavo.cache.reach import NO_BLOCK, Reach
 
 
 class IntegrityError(RuntimeError):
@@ -35,7 +37,8 @@ class PrefixIndex:
     or, after `clear`, none of them.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, reach: Reach) -> None:
+        self._reach = reach
         self.generation = 0  # how often it was cleared
         self._digests: dict[int, bytes] = {}  # by block
         self._blocks: dict[bytes, int] = {}
@@ -52,14 +55,18 @@ class PrefixIndex:
         return self._blocks.get(digest)
 
     def find_prefix(self, digests: Iterable[bytes]) -> list[int]:
-        """The blocks of the longest known prefix. No digest is asked for after the first unknown one."""
-        found = []
-        for digest in digests:
-            block_id = self._blocks.get(digest)
-            if block_id is None:
-                break
-            found.append(block_id)
-        return found
+        """The blocks of the longest known prefix, NO_BLOCK for those that nothing behind it looks at. Where all is looked
+        at, no digest is asked for after the first unknown one."""
+        found: list[int] = []
+
+        def known() -> Iterator[bool]:
+            for digest in digests:
+                found.append(self._blocks.get(digest, NO_BLOCK))
+                yield found[-1] != NO_BLOCK
+
+        count = self._reach.longest_prefix(known())
+        first = self._reach.first_block(count * self._reach.block_size)
+        return [NO_BLOCK] * first + found[first:count]
 
     def twin(self, block_id: int) -> int | None:
         """Another block with the digest of this one."""

@@ -74,6 +74,7 @@ def build_engine(config: EngineConfig, report: Report) -> Engine:
         long_prefill_token_threshold=config.long_prefill_token_threshold,
         max_itl_ms=config.max_itl_ms,
         matchers=matchers,
+        window=limits.window,
         swap=swap_factory(planned, host, cache.layout, directory) if host is not None else None,
     )
     phases.ready(limits.max_model_len, planned.table())

@@ -47,9 +47,11 @@ class Engine:
         clock: Callable[[], float] = time.perf_counter,
         matchers: Matchers | None = None,
         swap: Callable[[BlockPool], SwapManager] | None = None,
+        window: int | None = None,
     ) -> None:
         """The options are those of `EngineConfig`. `clock` times the steps, in seconds. `matchers` are the runner's: without
-        them requests with a grammar are refused."""
+        them requests with a grammar are refused. `window`: how many keys, its own included, a query of the model sees in the
+        layer that sees most."""
         if not enable_chunked_prefill and max_num_batched_tokens < max_model_len:
             raise ConfigError(
                 f"--max-num-batched-tokens ({max_num_batched_tokens}) is smaller than --max-model-len ({max_model_len}), "
@@ -58,7 +60,8 @@ class Engine:
             )
         self.max_model_len = max_model_len
         self._runner = runner
-        self._pool = BlockPool(runner.num_blocks, block_size)
+        self._pool = BlockPool(runner.num_blocks, block_size, window)
+        self._computes_in_chunks = enable_chunked_prefill
         self._clock = clock
         self._pace = Pace(max_itl_ms / 1000) if max_itl_ms is not None else None
         self._swap = swap(self._pool) if swap is not None else None
@@ -102,8 +105,9 @@ class Engine:
             check_can_run(
                 request,
                 num_blocks=self._pool.num_blocks,
-                block_size=self._pool.block_size,
+                reach=self._pool.reach,
                 max_model_len=self.max_model_len,
+                in_chunks=self._computes_in_chunks,
             )
         except ValidationError as error:
             self._refuse(request, error.message)
@@ -180,7 +184,7 @@ class Engine:
         """The pool's counts. IntegrityError if the bookkeeping contradicts itself. Walks the whole pool."""
         sequences = [sequence for request in self._sequences.values() for sequence in request.values()]
         held = self._swap.held_blocks if self._swap is not None else []
-        self._pool.check_integrity([held, *(sequence.table.block_ids for sequence in sequences)])
+        self._pool.check_integrity([held, *(sequence.table.held_ids for sequence in sequences)])
         self._scheduler.check_integrity(sequences)
         if self._swap is not None:
             self._swap.check_integrity()

@@ -142,7 +142,7 @@ class Sequence:
             "prompt_tokens": len(self.request.prompt_token_ids),
             "output_tokens": len(self.output_token_ids),
             "computed_tokens": self.num_computed,
-            "blocks": len(self.table.block_ids),
+            "blocks": len(self.table.held_ids),
             "preemptions": self.num_preemptions,
         }
 

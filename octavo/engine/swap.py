@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
 from itertools import takewhile
 
 from octavo.cache.block_files import BlockFiles
@@ -70,8 +71,9 @@ class SwapManager:
         size = self._pool.block_size
         if sequence.cache_generation != self._pool.index.generation or not sequence.may_skip_computed:
             return False
-        digests = [sequence.block_digest(number, size) for number in range(sequence.num_computed // size)]
-        if not digests or not self.policy.prefers_moving(len(digests)):
+        end = sequence.num_computed // size
+        digests = [sequence.block_digest(number, size) for number in range(self._pool.reach.first_block(end * size), end)]
+        if not digests or not self.policy.prefers_moving(len(digests), end):
             return False
         if sum(not self._is_away(digest) for digest in digests) > self.host.num_promisable:
             return False
@@ -99,20 +101,22 @@ class SwapManager:
         return self._num_fetched * self._pool.block_size if sequence is self._target else 0
 
     def fetch(self, plan: StepPlan, sequence: Sequence, cached: list[int], most: int) -> bool:
-        """Move back what there is of the first waiting sequence's first `most` blocks behind those in the cache. There is
-        room for all of them. True if it should wait for them until the next step: this one has other things to compute."""
+        """Move back what the first waiting sequence needs to begin further on than behind its blocks in the cache, among its
+        first `most` blocks, if there is room for that. True if it should wait for them until the next step: this one has
+        other things to compute."""
+        prefix = self._wanted_blocks(sequence, most)
+        wanted = [digest for digest in prefix if digest is not None]
+        missing = [digest for digest in wanted if self._pool.index.find(digest) is None]
+        if len(prefix) <= len(cached) or not self._has_room(wanted):
+            return False
         can_wait = bool(plan.scheduled)
-        last = min(most, len(cached) + self._blocks_per_step) if can_wait else most
-        digests = [sequence.block_digest(number, self._pool.block_size) for number in range(len(cached), last)]
-        found, is_loading = self._find(digests, can_wait)
+        found, is_loading = self._find(missing[: self._blocks_per_step] if can_wait else missing, can_wait)
         if not found:
             return is_loading
-        self._hold(sequence, cached)
+        blocks = self._hold(sequence, wanted, found)
         moves = plan.meanwhile if can_wait else plan.before
-        blocks = self._pool.allocate(len(found))
         moves.ins += [(block.slot, block_id) for block, block_id in zip(found, blocks, strict=True)]
         self._reading += found
-        self._held += blocks
         self._num_fetched += len(found)
         arriving = [(block_id, block.digest) for block_id, block in zip(blocks, found, strict=True)]
         if can_wait:
@@ -219,13 +223,40 @@ class SwapManager:
         assert self.files is not None
         return self.files
 
-    def _hold(self, sequence: Sequence, cached: list[int]) -> None:
-        """The first blocks of the sequence stay in the cache; those of another target need not any more."""
-        self._pool.share(cached)
+    def _wanted_blocks(self, sequence: Sequence, most: int) -> list[bytes | None]:
+        """Digests of as many of its first blocks as are known in any of the three places; None for those that it does not
+        need."""
+        index, reach, size = self._pool.index, self._pool.reach, self._pool.block_size
+        digests: list[bytes | None] = []
+
+        def known() -> Iterator[bool]:
+            for number in range(most):
+                digest = sequence.block_digest(number, size)
+                digests.append(digest)
+                yield index.find(digest) is not None or self._is_away(digest)
+
+        count = reach.longest_prefix(known())
+        first = reach.first_block(count * size)
+        return [None] * first + digests[first:count]
+
+    def _has_room(self, wanted: list[bytes]) -> bool:
+        """Whether the pool can hold all of these at once."""
+        here = [self._pool.index.find(digest) for digest in wanted]
+        held = sum(block is not None and self._pool.ref_count(block) > 0 for block in here)
+        return len(wanted) - held <= self._pool.num_free
+
+    def _hold(self, sequence: Sequence, wanted: list[bytes], found: list[HostBlock]) -> list[int]:
+        """Those blocks of the sequence that are in the cache stay there, and others are taken for what was found; which are
+        they? Those of another target need not stay any more."""
+        here = {digest: block for digest in wanted if (block := self._pool.index.find(digest)) is not None}
+        self._pool.share(here.values())
         self._pool.release(self._held)
         if sequence is not self._target:
             self._target, self._num_fetched = sequence, 0
-        self._held = list(cached)
+        blocks = self._pool.allocate(len(found))
+        here |= {block.digest: block_id for block, block_id in zip(found, blocks, strict=True)}
+        self._held = [here[digest] for digest in wanted if digest in here]
+        return blocks
 
     def _publish(self, arrived: list[tuple[int, bytes]]) -> None:
         for block_id, digest in arrived:

@@ -70,6 +70,37 @@ class Quantization:
         return Quantization(8, activation_bits=self.activation_bits)
 
 
+@dataclass(frozen=True)
+class Routing:
+    """How experts are chosen. Their scores are the softmax of the logits, or each logit's sigmoid; the `chosen` largest of a
+    row stay (of equal ones the first), and of these the scores are the routing weights, divided by their sum if
+    `normalise`, times `scale`.
+
+    The experts lie in `groups` of one size, and only those of the `chosen_groups` best may be chosen: a group is as good as
+    the sum of its `group_best` largest scores (DeepSeek-AI, 2024)."""
+
+    chosen: int
+    normalise: bool = False
+    scoring: str = "softmax"  # or "sigmoid"
+    groups: int = 1
+    chosen_groups: int = 1
+    group_best: int = 1
+    scale: float = 1.0
+
+    def problem(self, experts: int) -> str | None:
+        """What is wrong with it for so many experts."""
+        if not 1 <= self.chosen <= experts:
+            return f"{self.chosen} of {experts} experts cannot be chosen"
+        if self.groups < 1 or experts % self.groups:
+            return f"{experts} experts do not make {self.groups} groups of one size"
+        size = experts // self.groups
+        if not 1 <= self.chosen_groups <= self.groups or not 1 <= self.group_best <= size:
+            return f"{self.chosen_groups} of {self.groups} groups of {size}, by the {self.group_best} best of each"
+        if self.chosen > self.chosen_groups * size:
+            return f"{self.chosen} experts cannot be chosen in {self.chosen_groups} groups of {size}"
+        return None
+
+
 class KVCache(Protocol):
     """K and V of all layers, in blocks. Zeroed (lazily, by the operating system) at the start."""
 
@@ -168,9 +199,9 @@ class Ops(Protocol):
         """[t, in] -> [t, out], plus bias, activated; with a gated activation [t, out / 2]. With `residual` of that shape:
         adds the result into it, in place, and returns it."""
 
-    def route(self, logits: Array, chosen: int, *, normalise: bool) -> Array:
-        """[t, e] logits -> [t, e] routing weights: the softmax over the experts where it is among the row's `chosen` largest
-        (of equal ones the first), else 0; `normalise`: divided by their sum. A row with NaN gives NaN."""
+    def route(self, logits: Array, routing: Routing, bias: Array | None = None) -> Array:
+        """[t, e] logits -> [t, e] routing weights, 0 where an expert is not chosen. `bias` [e] is added to the scores for
+        the choice alone (Wang et al., 2024). A row with NaN gives NaN."""
 
     def experts(self, x: Array, routing: Array, weights: Handle, residual: Array | None = None) -> Array:
         """[t, h] -> [t, h]: the sum over the experts, from first to last, of routing [t, e] times the expert's result

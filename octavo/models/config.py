@@ -77,6 +77,12 @@ class ModelConfig:
         """(heads, KV heads, head size), as the ops take them."""
         return self.num_heads, self.num_kv_heads, self.head_dim
 
+    @property
+    def cache_window(self) -> int | None:
+        """How many positions up to its own a token sees in the layer that sees most; None: all."""
+        windows = [window for window in self.layer_windows if window is not None]
+        return max(windows) if len(windows) == self.num_layers else None
+
 
 def read_model_config(checkpoint: Checkpoint) -> ModelConfig:
     """Defaults are those of Transformers' LlamaConfig. LoadError names the key whose value makes no sense."""

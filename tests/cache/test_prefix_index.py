@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from octavo.cache.block_pool import BlockPool, IntegrityError
 from octavo.cache.block_table import BlockTable
 from octavo.cache.prefix_index import PrefixIndex, block_digest, root_digest
+from octavo.cache.reach import Reach
 
 ROOT = root_digest()
 TRICKY = ["X", "null", '"', '", "cache_salt": "X', "", "\0", "\ud7ff"]
@@ -170,7 +171,7 @@ def test_the_integrity_check_sees_each_kind_of_damage(harm: Callable[[BlockPool,
 
 
 def test_every_block_of_an_index_has_its_place() -> None:
-    index = PrefixIndex()
+    index = PrefixIndex(Reach(16))
     (digest,) = chained(1)
     for block in (4, 5, 6):
         index.add(block, digest)

@@ -26,6 +26,7 @@ from octavo.cache import prefix_index
 from octavo.cache.block_files import HEADER_BYTES, BlockFiles, LockedDirectory
 from octavo.cache.block_pool import BlockPool
 from octavo.cache.host_pool import HostPool
+from octavo.cache.reach import NO_BLOCK
 from octavo.engine.plan import StepPlan
 from octavo.engine.preemption import PreemptionPolicy
 from octavo.engine.request import RequestDelta
@@ -85,6 +86,7 @@ class EngineMachine(RuleBasedStateMachine):
         num_slots=st.sampled_from([0, 1, 3, 6, 12]),
         num_files=st.sampled_from([None, 0, 3, 20, 20, 20]),
         blocks_per_step=st.integers(1, 3),
+        window=st.sampled_from([None, None, None, 1, 2, 3, 5, 8, 13]),
     )
     def start(
         self,
@@ -101,6 +103,7 @@ class EngineMachine(RuleBasedStateMachine):
         num_slots: int,
         num_files: int | None,
         blocks_per_step: int,
+        window: int | None,
     ) -> None:
         self.script = Script(
             num_blocks=num_blocks,
@@ -109,7 +112,9 @@ class EngineMachine(RuleBasedStateMachine):
             max_num_batched_tokens=budget if is_chunked else max(budget, max_model_len),
             max_model_len=max_model_len,
             num_slots=num_slots,
+            window=window,
         )
+        self.is_chunked = is_chunked
         self.runner = ScriptedRunner(script=self.script, on_step=self.look_at_plan)
         self.has_prefix_cache, self.has_priorities = has_prefix_cache, has_priorities
         self.has_swap = has_prefix_cache and num_slots > 0
@@ -188,7 +193,7 @@ class EngineMachine(RuleBasedStateMachine):
         limit = self.script.max_model_len - prompt if max_tokens is None else max_tokens
         longest = min(prompt + limit, self.script.max_model_len)
         too_long = prompt >= self.script.max_model_len + wants_prompt_logprobs  # a full context can still be scored
-        if too_long or -(-max(prompt, longest - 1) // self.script.block_size) > self.script.num_blocks:
+        if too_long or self.fewest_blocks(max(prompt, longest - 1)) > self.script.num_blocks:
             self.refused += 1
             return request_id
         for index in range(n):
@@ -204,6 +209,16 @@ class EngineMachine(RuleBasedStateMachine):
             self.expected[request_id, index] = Expected(ids, reason, prompt_logprobs=due)
             self.alive[request_id, index] = (priority if self.has_priorities else 0, len(self.expected))
         return request_id
+
+    def fewest_blocks(self, length: int) -> int:
+        """With which a sequence of so many tokens can run, token by token if it must."""
+        return self.most_blocks(length, 1 if self.is_chunked else length)
+
+    def most_blocks(self, length: int, chunk: int | None = None) -> int:
+        """Those of the window, and those of a step's tokens, wherever they lie in their blocks."""
+        size, window, chunk = self.script.block_size, self.script.window, chunk or self.script.max_num_batched_tokens
+        blocks = -(-length // size)
+        return blocks if window is None else min(blocks, max(1, -(-(window - 1) // size)) + 1 + -(-(chunk - 1) // size))
 
     @rule(
         target=requests,
@@ -352,14 +367,19 @@ class EngineMachine(RuleBasedStateMachine):
             assert blocks["held"] == 0
 
     def check_tables(self) -> None:
-        """Only the block at a table's end, as long as it is not full, is ever replaced."""
+        """Only the block at a table's end, as long as it is not full, is ever replaced; those at its beginning may go."""
         before, self.tables = self.tables, {}
         for sequence in self.engine._scheduler.running:
             name, full = (sequence.request.request_id, sequence.index), sequence.num_computed // self.script.block_size
             self.tables[name] = (sequence.num_preemptions, sequence.table.block_ids[:full])
             preemptions, blocks = before.get(name, (-1, []))
             if preemptions == sequence.num_preemptions:
-                assert self.tables[name][1][: len(blocks)] == blocks
+                now = self.tables[name][1]
+                assert all(new in (NO_BLOCK, old) for new, old in zip(now, blocks, strict=False))
+            gone = sequence.table.block_ids.count(NO_BLOCK)
+            assert gone == sequence.table.num_gone
+            assert self.script.window is not None or not gone
+            assert len(sequence.table.held_ids) <= self.most_blocks(sequence.num_computed), "what is not seen is free"
 
     def check_host(self) -> None:
         """Every slot holds what its digest says, and what is kept for those that wait is there, unless a step failed."""
@@ -382,7 +402,9 @@ class EngineMachine(RuleBasedStateMachine):
 
     def check_prefixes(self) -> None:
         """What is known can be found, and stays so: the block before a known one is known too, and is held or will be
-        given up later."""
+        given up later. (Where a window is all that is seen, blocks are found without those before.)"""
+        if self.script.window is not None:
+            return
         pool = self.engine._pool
         place = {block: i for i, block in enumerate(pool._walk_free_list())}
         digests = pool.index._digests

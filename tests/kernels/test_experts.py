@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from octavo.kernels.ops import Array, Handle, Ops, Quantization
+from octavo.kernels.ops import Array, Handle, Ops, Quantization, Routing
 from tests.kernels.native import BFLOAT16, FLOAT32, NUMPY, each_isa, error, native, tolerance
 
 BITS8, BITS4 = Quantization(8, activation_bits=16), Quantization(4, group=32, activation_bits=16)
@@ -34,7 +34,7 @@ def experts(
 
 def routed(rows: int, count: int, chosen: int, seed: int) -> Array:
     logits = np.random.default_rng(seed).standard_normal((rows, count), np.float32)
-    return NUMPY.route(logits, chosen, normalise=True)
+    return NUMPY.route(logits, Routing(chosen, normalise=True))
 
 
 @each_isa
@@ -102,7 +102,7 @@ def test_many_rows_in_several_passes():
 def test_route(rows, count, chosen, normalise, seed):
     chosen = min(chosen, count)
     logits = np.random.default_rng(seed).integers(-9, 9, (rows, count)).astype(np.float32)  # with many equal ones
-    got, numpys = (ops.route(logits, chosen, normalise=normalise) for ops in (native("auto"), NUMPY))
+    got, numpys = (ops.route(logits, Routing(chosen, normalise)) for ops in (native("auto"), NUMPY))
     assert np.array_equal(got != 0, numpys != 0)
     assert np.allclose(got, numpys, rtol=1e-6, atol=0)
     assert np.all((got != 0).sum(axis=1) == chosen)
@@ -113,10 +113,62 @@ def test_route(rows, count, chosen, normalise, seed):
     assert np.all(np.where(got != 0, -np.inf, logits).max(axis=1) <= least_chosen)
 
 
-def test_a_nan_stays_in_its_row():
+def chosen_by_hand(logits: np.ndarray, routing: Routing, bias: np.ndarray | None) -> np.ndarray:
+    """One row's weights, expert by expert, in float64."""
+    exact = np.exp(logits.astype(np.float64) - logits.max())
+    scores = exact / exact.sum() if routing.scoring == "softmax" else 1 / (1 + np.exp(-logits.astype(np.float64)))
+    ranked = scores if bias is None else scores + bias
+    size = len(logits) // routing.groups
+    groups = [range(first, first + size) for first in range(0, len(logits), size)]
+    groups.sort(key=lambda members: -sum(sorted(ranked[list(members)])[-routing.group_best :]))
+    allowed = [expert for members in groups[: routing.chosen_groups] for expert in members]
+    best = sorted(allowed, key=lambda expert: -ranked[expert])[: routing.chosen]
+    weights = np.zeros(len(logits))
+    weights[best] = scores[best] / (scores[best].sum() if routing.normalise else 1) * routing.scale
+    return weights
+
+
+@given(
+    rows=st.integers(1, 20),
+    groups=st.integers(1, 5),
+    size=st.integers(2, 8),
+    scoring=st.sampled_from(["softmax", "sigmoid"]),
+    normalise=st.booleans(),
+    is_biased=st.booleans(),
+    seed=st.integers(0, 10**6),
+)
+def test_route_in_groups_with_a_bias(rows, groups, size, scoring, normalise, is_biased, seed):
+    random = np.random.default_rng(seed)
+    chosen_groups = int(random.integers(1, groups + 1))
+    chosen, best = int(random.integers(1, chosen_groups * size + 1)), int(random.integers(1, 3))
+    routing = Routing(chosen, normalise, scoring, groups, chosen_groups, best, scale=2.5)
+    logits = random.standard_normal((rows, groups * size), np.float32)
+    bias = random.standard_normal(groups * size, np.float32) if is_biased else None
+    by_hand = np.array([chosen_by_hand(row, routing, bias) for row in logits])
+    for ops in (native("auto"), NUMPY):
+        weights = ops.route(logits, routing, bias)
+        assert np.allclose(weights, by_hand, rtol=1e-5, atol=1e-7)
+        assert np.array_equal(ops.route(logits[:1], routing, bias), weights[:1])
+
+
+def test_the_bits_of_a_routing_do_not_depend_on_threads():
+    logits = np.random.default_rng(2).standard_normal((3000, 64), np.float32)
+    routing = Routing(6, True, "sigmoid", groups=8, chosen_groups=3, group_best=2)
+    assert np.array_equal(native("auto", 1).route(logits, routing), native("auto", 2).route(logits, routing))
+
+
+def test_scores_of_nothing_are_zero():
+    """exp(-logit) overflows, and the sum of the chosen scores is 0."""
+    logits = np.full((1, 4), -200, np.float32)
+    for ops in (native("auto"), NUMPY):
+        assert not ops.route(logits, Routing(2, True, "sigmoid")).any()
+
+
+@pytest.mark.parametrize("scoring", ["softmax", "sigmoid"])
+def test_a_nan_stays_in_its_row(scoring):
     logits = np.float32([[1, np.nan, 3], [1, 2, 3]])
     for ops in (native("auto"), NUMPY):
-        routing = ops.route(logits, 2, normalise=True)
+        routing = ops.route(logits, Routing(2, True, scoring))
         assert np.isnan(routing[0]).sum() == 2
         assert np.array_equal(routing[1] != 0, [False, True, True])
         y = ops.experts(np.ones((2, 8), np.float32), routing, experts(ops, 3, 8, 8, FLOAT32, None))
@@ -124,14 +176,29 @@ def test_a_nan_stays_in_its_row():
         assert np.isfinite(y[1]).all()
 
 
+@pytest.mark.parametrize(
+    ("routing", "message"),
+    [
+        (Routing(4), "4 of 3 experts"),
+        (Routing(0), "0 of 3 experts"),
+        (Routing(1, groups=2), "3 experts do not make 2 groups"),
+        (Routing(1, groups=3, chosen_groups=4), "4 of 3 groups"),
+        (Routing(1, group_best=4), "the 4 best"),
+        (Routing(2, groups=3), "2 experts cannot be chosen in 1 groups of 1"),
+    ],
+)
+def test_what_cannot_be_chosen_is_refused(routing, message):
+    for ops in (native("auto"), NUMPY):
+        with pytest.raises(ValueError, match=message):
+            ops.route(np.ones((2, 3), np.float32), routing)
+
+
 def test_wrong_arguments_are_refused():
     ops = native("auto")
     weights = experts(ops, 3, 8, 16, FLOAT32, None)
     x, routing = np.ones((2, 8), np.float32), np.ones((2, 3), np.float32)
-    with pytest.raises(ValueError, match="4 of 3 experts"):
-        ops.route(routing, 4, normalise=True)
-    with pytest.raises(ValueError, match="0 of 3 experts"):
-        ops.route(routing, 0, normalise=True)
+    with pytest.raises(ValueError, match="bias of 3 values"):
+        ops.route(routing, Routing(1), np.ones(4, np.float32))
     with pytest.raises(ValueError, match=r"routing of shape \(2, 3\)"):
         ops.experts(x, routing[:1], weights)
     with pytest.raises(ValueError, match="expert 0"):

@@ -8,7 +8,7 @@ from functools import cache
 from hashlib import sha256
 from pathlib import Path
 
-ABI_VERSION = 7
+ABI_VERSION = 8
 ISAS = ("amx", "avx512_bf16", "avx512", "avx2", "generic")  # best first
 EMULATED_ISAS = ("amx_emulated",)  # on every processor, slowly, for tests
 
@@ -32,7 +32,10 @@ _PROTOTYPES: dict[str, tuple[type | None, tuple[type, ...]]] = {
     "octavo_linear": (_CODE, (_POINTER, _POINTER, _POINTER, _SIZE, _POINTER, _CODE)),
     "octavo_embedding": (_CODE, (_POINTER, _POINTER, _POINTER, _SIZE, c_float, _POINTER, _CODE)),
     "octavo_select_rows": (_CODE, (_POINTER, _POINTER, _SIZE, _SIZE, _POINTER, _SIZE, _POINTER)),
-    "octavo_route": (_CODE, (_POINTER, _POINTER, _SIZE, _SIZE, _SIZE, _CODE, _POINTER)),
+    "octavo_route": (
+        _CODE,
+        (_POINTER, _POINTER, _SIZE, _SIZE, _CODE, _SIZE, _SIZE, _SIZE, _SIZE, _CODE, c_float, _POINTER, _POINTER),
+    ),
     "octavo_experts": (
         _CODE,
         (_POINTER, _POINTER, _POINTER, _SIZE, _POINTER, _SIZE, _SIZE, _POINTER, _POINTER, _CODE),

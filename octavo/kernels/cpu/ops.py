@@ -19,13 +19,14 @@ from octavo.kernels.cpu.library import EMULATED_ISAS, failure, last_failure, loa
 from octavo.kernels.cpu.program import RecordedForward
 from octavo.kernels.cpu.sampling import ERRORS, SamplingRows, score_rows
 from octavo.kernels.cpu.threads import default_threads, one_of_each_core
-from octavo.kernels.ops import Array, Forward, KVCache, Quantization, RotaryTable, is_gated
+from octavo.kernels.ops import Array, Forward, KVCache, Quantization, RotaryTable, Routing, is_gated
 from octavo.kernels.packed import PackedTensor, WeightPart
 from octavo.runner.batch import Batch
 from octavo.sampling.sampler import SampleResult, sampled_logprobs
 from octavo.sampling.state import SamplingState
 
 _ALL_KEYS = 2**31 - 1  # a window that nothing lies before
+_SCORINGS = {"softmax": 0, "sigmoid": 1}  # the library's numbers
 
 
 class CpuOps:
@@ -223,13 +224,32 @@ class CpuOps:
         calls.call(self._library.octavo_linear, calls.context(), weight.pointer, source, rows, target, adds)
         return y
 
-    def route(self, logits: Array, chosen: int, *, normalise: bool) -> Array:
-        """[t, e] -> [t, e]: the softmax where it is among the `chosen` largest, else 0."""
+    def route(self, logits: Array, routing: Routing, bias: Array | None = None) -> Array:
+        """[t, e] -> [t, e]: the scores of those that are chosen, else 0."""
         calls = self._calls
         rows, experts = logits.shape
+        problem = routing.problem(experts)
+        if problem is not None:
+            raise ValueError(problem)
+        if bias is not None and bias.shape != (experts,):
+            raise ValueError(f"expected a bias of {experts} values, got shape {bias.shape}")
         y = calls.new(rows, experts)
-        source, target = calls.address(logits), calls.address(y)
-        calls.call(self._library.octavo_route, calls.context(), source, rows, experts, chosen, int(normalise), target)
+        calls.call(
+            self._library.octavo_route,
+            calls.context(),
+            calls.address(logits),
+            rows,
+            experts,
+            _SCORINGS[routing.scoring],
+            routing.groups,
+            routing.chosen_groups,
+            routing.group_best,
+            routing.chosen,
+            int(routing.normalise),
+            routing.scale,
+            None if bias is None else calls.address(bias),
+            calls.address(y),
+        )
         return y
 
     def experts(self, x: Array, routing: Array, weights: NativeExperts, residual: Array | None = None) -> Array:

@@ -18,7 +18,8 @@ from octavo.kernels.numpy.activations import activate
 from octavo.kernels.numpy.attention import Scoring, attend
 from octavo.kernels.numpy.cache import NumpyKVCache
 from octavo.kernels.numpy.quantization import round_activations, round_weight
-from octavo.kernels.ops import Array, Forward, KVCache, Quantization, RotaryTable
+from octavo.kernels.numpy.routing import route
+from octavo.kernels.ops import Array, Forward, KVCache, Quantization, RotaryTable, Routing
 from octavo.kernels.packed import PackedTensor, Packing, WeightPart
 from octavo.runner.batch import Batch
 from octavo.sampling import logprobs, sampler
@@ -115,14 +116,8 @@ class NumpyOps:
             product += weight.bias
         return _add(activate(product, weight.activation), residual)
 
-    def route(self, logits: Array, chosen: int, *, normalise: bool) -> Array:
-        order = np.argsort(-logits, axis=-1, kind="stable")[:, :chosen]
-        weights = np.exp(logits - logits.max(axis=-1, keepdims=True))
-        kept = np.zeros_like(weights)
-        np.put_along_axis(kept, order, np.take_along_axis(weights, order, axis=-1), axis=-1)
-        routing: Array = kept / (kept if normalise else weights).sum(axis=-1, keepdims=True, dtype=np.float32)
-        routing[np.isnan(routing) & (kept == 0)] = 0  # 0 / NaN
-        return routing
+    def route(self, logits: Array, routing: Routing, bias: Array | None = None) -> Array:
+        return route(logits, routing, bias)
 
     def experts(
         self, x: Array, routing: Array, weights: Sequence[tuple[NumpyWeight, ...]], residual: Array | None = None
