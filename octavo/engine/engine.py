@@ -77,7 +77,7 @@ class Engine:
             swap=self._swap,
         )
         self._matchers = matchers
-        self._preparation = Preparation()
+        self._preparation = Preparation(matchers)
         self._sequences: dict[str, dict[int, Sequence]] = {}  # of requests that have not ended, by id and index
         self._pending: list[RequestDelta] = []  # made outside of a step, to go out with the next
         self._counters = EngineStats()
@@ -117,7 +117,7 @@ class Engine:
         elif self._matchers is None:
             self._refuse(request, "This engine follows no grammars.")
         else:
-            self._preparation.hold(request, self._matchers.prepare(request.grammar))
+            self._preparation.hold(request, request.grammar)
             self._queue_prepared()
 
     def abort(self, request_id: str, index: int | None = None, reason: str = "abort") -> None:
@@ -220,9 +220,12 @@ class Engine:
         if self._swap is not None and plan.scheduled:
             self._swap.policy.observe(sum(each.num_tokens for each in plan.scheduled), seconds)
 
-    def _queue(self, request: Request, without: frozenset[int] = frozenset()) -> None:
+    def _queue(self, request: Request, without: frozenset[int] = frozenset(), grammar: Any = None) -> None:
         """The request's sequences wait for their turn."""
-        prompt_use, indexes = PromptUse(), [index for index in range(request.params.n) if index not in without]
+        prompt_use, indexes = (
+            PromptUse(grammar=grammar),
+            [index for index in range(request.params.n) if index not in without],
+        )
         sequences = {index: Sequence(request, index, self._pool, prompt_use) for index in indexes}
         self._sequences[request.request_id] = sequences
         for sequence in sequences.values():
@@ -230,9 +233,10 @@ class Engine:
 
     def _queue_prepared(self) -> None:
         """Queue those whose grammars are built by now."""
-        for request, ended, error in self._preparation.ready():
+        for request, ended, built in self._preparation.ready():
+            error = built.exception()
             if error is None:
-                self._queue(request, ended)
+                self._queue(request, ended, built)
             else:
                 logger.error("The grammar of request %s cannot be used", request.request_id, exc_info=error)
                 self._refuse(request, f"The grammar cannot be used: {error}", ended)

@@ -16,6 +16,7 @@ class PromptUse:
     """What the n sequences of a request have in common beside the request."""
 
     num_cached_tokens: int | None = None  # of the prompt, found in the cache when the first of them was admitted
+    grammar: Any = None  # what was built of the request's grammar, so that it stays built
 
 
 class Sequence:

@@ -56,6 +56,10 @@ class GrammarCompiler:
         """Whether `compile` has its answer at once."""
         return self._cache.get(_key(params)) is not None
 
+    def size(self, params: StructuredOutputsParams) -> int:
+        """Bytes of what the process gets to compile."""
+        return len(_key(params))
+
     def close(self) -> None:
         """End the process, whatever it is at. Idempotent; a later `compile` starts another."""
         process = self._process

@@ -10,11 +10,14 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
 from typing import TYPE_CHECKING
+from weakref import WeakValueDictionary
 
 from octavo.engine.request import Grammar
 from octavo.errors import OctavoError
 from octavo.grammar.lark import special_name
+from octavo.grammar.shortest_first import ShortestFirst
 
 if TYPE_CHECKING:
     import llguidance
@@ -24,7 +27,7 @@ if TYPE_CHECKING:
 STACK = 16 << 20  # more than the process had that found the grammar good
 _DIGITS = b"0123456789"
 _DIGIT_SET = frozenset(bytes([digit]) for digit in _DIGITS)
-MAX_KEPT = 32  # grammars that are remembered for later requests
+MAX_KEPT = 32  # grammars that are remembered for later requests, whether or not somebody has them
 
 
 class Matcher:
@@ -96,23 +99,31 @@ class Matchers:
         self._open_tokenizer = open_tokenizer
         self._eos_token_ids = eos_token_ids
         self._vocabulary: _Vocabulary | None = None
-        self._built: OrderedDict[str, Future[llguidance.LLMatcher]] = OrderedDict()
-        self._builder: ThreadPoolExecutor | None = None
+        self._kept: OrderedDict[str, Future[llguidance.LLMatcher]] = OrderedDict()
+        self._alive: WeakValueDictionary[str, Future[llguidance.LLMatcher]] = WeakValueDictionary()
+        self._builder: ShortestFirst | None = None
         self._follower: ThreadPoolExecutor | None = None
         self._following: Future[None] | None = None
 
     def prepare(self, grammar: Grammar) -> Future[llguidance.LLMatcher]:
         """Begin to build what `matcher` needs for the grammar, in a thread. The result, or its error, is the caller's only
-        to wait for."""
-        future = self._built.get(grammar.text)
+        to wait for; as long as somebody holds it, it need not be built again."""
+        text = grammar.text
+        future = self._alive.get(text)
         if future is None or (future.done() and future.exception() is not None):
             if self._builder is None:
-                self._builder = _thread("grammars")
-            future = self._built[grammar.text] = self._builder.submit(self._build, grammar.text)
-            while len(self._built) > MAX_KEPT:
-                self._built.popitem(last=False)
-        self._built.move_to_end(grammar.text)
+                self._builder = ShortestFirst(_thread("grammars"))
+            future = self._alive[text] = self._builder.submit(len(text), partial(self._build, text))
+        self._kept[text] = future
+        self._kept.move_to_end(text)
+        while len(self._kept) > MAX_KEPT:
+            self._kept.popitem(last=False)
         return future
+
+    @property
+    def num_alive(self) -> int:
+        """Grammars that somebody has, or that are kept for later."""
+        return len(self._alive)
 
     def matcher(self, grammar: Grammar, output_token_ids: Sequence[int]) -> Matcher:
         """For a sequence with this output so far; its first mask is computed in a thread (`wait`). One that fails concerns
@@ -140,10 +151,12 @@ class Matchers:
 
     def close(self) -> None:
         """End the threads. Idempotent."""
-        for executor in (self._builder, self._follower):
-            if executor is not None:
-                executor.shutdown(wait=True, cancel_futures=True)
-        self._built.clear()
+        if self._builder is not None:
+            self._builder.close()
+        if self._follower is not None:
+            self._follower.shutdown(wait=True, cancel_futures=True)
+        self._kept.clear()
+        self._alive.clear()
         self._builder = self._follower = self._following = self._vocabulary = None
 
     def _build(self, text: str) -> llguidance.LLMatcher:

@@ -1,12 +1,14 @@
-"""Compiling what requests ask their answers to be, one after the other, while the event loop and all others go on."""
+"""Compiling what requests ask their answers to be, the small before the large, while the event loop and all others go on."""
 
 from __future__ import annotations
 
 import asyncio
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import TYPE_CHECKING
 
 from octavo.errors import UnavailableError
+from octavo.grammar.shortest_first import ShortestFirst
 
 if TYPE_CHECKING:
     from octavo.engine.intake import Intake
@@ -19,7 +21,7 @@ class GrammarQueue:
     """A thread that waits for the grammar process, so that those which tokenize never do."""
 
     def __init__(self) -> None:
-        self._executor: ThreadPoolExecutor | None = None
+        self._jobs: ShortestFirst | None = None
         self._num_waiting = 0
 
     async def compile(self, intake: Intake, params: SamplingParams) -> None:
@@ -30,10 +32,11 @@ class GrammarQueue:
             return
         if self._num_waiting >= MAX_WAITING:
             raise UnavailableError("Too many requests with new schemas or grammars wait to be compiled. Please try again.")
-        if self._executor is None:
-            self._executor = ThreadPoolExecutor(1, thread_name_prefix="grammar queue")
+        if self._jobs is None:
+            self._jobs = ShortestFirst(ThreadPoolExecutor(1, thread_name_prefix="grammar queue"))
         self._num_waiting += 1
         try:
-            await asyncio.get_running_loop().run_in_executor(self._executor, intake.grammars.compile, structured)
+            cost = intake.grammars.size(structured)
+            await asyncio.wrap_future(self._jobs.submit(cost, partial(intake.grammars.compile, structured)))
         finally:
             self._num_waiting -= 1

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from concurrent.futures import Future
 from typing import Any
 
@@ -9,6 +11,7 @@ import msgspec
 import pytest
 
 from octavo.engine.engine import Engine
+from octavo.engine.preparation import MAX_GRAMMARS
 from octavo.engine.request import Grammar, Request
 from octavo.errors import OctavoError
 from tests.scripted import ScriptedRunner, make_request
@@ -19,6 +22,7 @@ class Builds:
 
     def __init__(self) -> None:
         self.futures: dict[str, Future[Any]] = {}
+        self.num_alive = 0
         self.closed = False
 
     def prepare(self, grammar: Grammar) -> Future[Any]:
@@ -68,6 +72,33 @@ def test_it_waits_and_others_do_not(engine: Engine, builds: Builds) -> None:
     builds.futures["g"].set_result(None)
     assert finished(engine) == {"held/0": "length"}
     assert not engine.has_work
+
+
+def test_it_stays_held_as_long_as_its_request(engine: Engine, builds: Builds) -> None:
+    engine.add(with_grammar("a"))
+    built = builds.futures.pop("g")
+    alive = weakref.ref(built)
+    built.set_result(None)
+    del built
+    assert engine.step().deltas[0].token_ids
+    assert alive() is not None
+    assert finished(engine) == {"a/0": "length"}
+    gc.collect()
+    assert alive() is None
+
+
+def test_no_more_are_built_than_there_is_room_for(engine: Engine, builds: Builds) -> None:
+    builds.num_alive = MAX_GRAMMARS - 1
+    engine.add(with_grammar("a", "first"))
+    builds.num_alive = MAX_GRAMMARS
+    engine.add(with_grammar("b", "second"))
+    assert [*builds.futures] == ["first"]
+    builds.futures["first"].set_result(None)
+    assert finished(engine) == {"a/0": "length"}
+    builds.num_alive -= 1
+    assert finished(engine, 1) == {}
+    builds.futures["second"].set_result(None)
+    assert finished(engine) == {"b/0": "length"}
 
 
 def test_one_that_is_built_already_does_not_wait(engine: Engine, builds: Builds) -> None:

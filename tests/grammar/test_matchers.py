@@ -105,11 +105,25 @@ def test_a_grammar_that_does_not_compile_is_its_futures_matter(judge: Judge, own
 
 def test_the_least_recently_used_are_forgotten(judge: Judge, own: Matchers, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "MAX_KEPT", 2)
-    first, second = (own.prepare(grammar(judge, text)) for text in "ab")
-    assert own.prepare(grammar(judge, "a")) is first
-    own.prepare(grammar(judge, "c"))
-    assert own.prepare(grammar(judge, "a")) is first
-    assert own.prepare(grammar(judge, "b")) is not second
+    built, build = [], own._build
+    monkeypatch.setattr(own, "_build", lambda text: [built.append(text), build(text)][1])
+    a, b, c = (grammar(judge, text) for text in "abc")
+    for each in (a, b, a, c, a, b):
+        own.prepare(each).result(30)
+    assert built == [each.text for each in (a, b, c, b)]
+
+
+def test_what_somebody_holds_is_not_built_again(judge: Judge, own: Matchers, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many other grammars come meanwhile, so that no step has to wait for one."""
+    held = [own.prepare(grammar(judge, str(i))) for i in range(3 * module.MAX_KEPT)]
+    assert own.num_alive == len(held)
+    for future in held:
+        future.result(30)
+    monkeypatch.setattr(own, "_build", lambda text: pytest.fail("was built again"))
+    assert [own.prepare(grammar(judge, str(i))) for i in range(len(held))] == held
+    assert own.matcher(grammar(judge, "0"), []).error is None
+    del held
+    assert own.num_alive == module.MAX_KEPT
 
 
 def test_closing_twice_and_going_on(judge: Judge, own: Matchers, tokenizer: Tokenizer) -> None:
@@ -126,7 +140,7 @@ def test_a_grammar_that_cannot_be_built_again_fails_its_own_sequence(
 ) -> None:
     wanted = grammar(judge, "one", "two")
     own.prepare(wanted).result()
-    own._built.clear()
+    own._kept.clear()
 
     def fail(text: str) -> None:
         raise MemoryError("no room")

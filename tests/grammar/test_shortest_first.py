@@ -1,0 +1,72 @@
+"""Who waits for whom."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from concurrent.futures import CancelledError, ThreadPoolExecutor
+
+import pytest
+
+from octavo.grammar.shortest_first import PATIENCE, ShortestFirst
+
+
+class Jobs(ShortestFirst):
+    """With a thread that is at work until `gate` is set; `done` lists the names of the others."""
+
+    def __init__(self) -> None:
+        super().__init__(ThreadPoolExecutor(1))
+        self.gate, self.done, begun = threading.Event(), [], threading.Event()
+
+        def first() -> None:
+            begun.set()
+            assert self.gate.wait(30)
+
+        self.submit(0, first)
+        assert begun.wait(30)
+
+
+@pytest.fixture
+def jobs() -> Iterator[Jobs]:
+    jobs = Jobs()
+    yield jobs
+    jobs.gate.set()
+    jobs.close()
+
+
+def test_small_ones_do_not_wait_for_large_ones(jobs: Jobs) -> None:
+    large = [jobs.submit(1_000_000 - i, lambda i=i: jobs.done.append(f"large {i}")) for i in range(6)]
+    small = jobs.submit(10, lambda: jobs.done.append("small"))
+    jobs.gate.set()
+    small.result(30)
+    for future in large:
+        future.result(30)
+    assert jobs.done == ["small", *(f"large {i}" for i in range(6))]
+
+
+def test_nobody_waits_for_ever(jobs: Jobs) -> None:
+    jobs.submit(3 * PATIENCE, lambda: jobs.done.append("large"))
+    later = [jobs.submit(1, lambda: jobs.done.append("small")) for _ in range(6)]
+    jobs.gate.set()
+    later[-1].result(30)
+    assert jobs.done.index("large") == 2
+
+
+def test_results_and_errors(jobs: Jobs) -> None:
+    good, bad = jobs.submit(1, lambda: 5), jobs.submit(2, lambda: 1 // 0)
+    jobs.gate.set()
+    assert good.result(30) == 5
+    with pytest.raises(ZeroDivisionError):
+        bad.result(30)
+
+
+def test_closing_cancels_what_waits(jobs: Jobs) -> None:
+    waiting = jobs.submit(1, lambda: 5)
+    jobs.gate.set()
+    jobs.close()
+    jobs.close()
+    if not waiting.cancelled():
+        assert waiting.result() == 5
+    else:
+        with pytest.raises(CancelledError):
+            waiting.result()
