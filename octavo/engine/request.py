@@ -13,7 +13,7 @@ class Grammar(msgspec.Struct, frozen=True, array_like=True):
     text: str
     after: str = ""  # the text is free up to where this stands for the first time (the end of a reasoning block)
     opening: int | None = None  # the token that begins that block, where the answer may also do without
-    max_digits: int | None = None  # in a row, where anything else may follow: so numbers end
+    max_digits: int | None = None  # of a number in a JSON text, where anything else may follow: so numbers end
 
 
 class Thinking(msgspec.Struct, frozen=True, array_like=True):

@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from octavo.text.tokenizer import Tokenizer
 
 STACK = 16 << 20  # more than the process had that found the grammar good
-_DIGITS = b"0123456789"
-_DIGIT_SET = frozenset(bytes([digit]) for digit in _DIGITS)
+_DIGITS = frozenset(b"0123456789")
+_QUOTE, _BACKSLASH = b'"\\'
 MAX_KEPT = 32  # grammars that are remembered for later requests, whether or not somebody has them
 
 
@@ -44,7 +44,7 @@ class Matcher:
         self._vocabulary = vocabulary
         self._tail = b""  # of the free text
         self._max_digits = grammar.max_digits
-        self._num_digits = 0  # at the end of the text
+        self._numbers = _Numbers()
 
     def follow(self, token_ids: Iterable[int]) -> None:
         """Take these tokens, and compute the mask behind them."""
@@ -57,12 +57,12 @@ class Matcher:
             elif not self._grammar.is_stopped() and not self._grammar.consume_token(token_id):
                 break
             elif self._max_digits is not None:
-                self._count_digits(token_id)
+                self._numbers.follow(self._vocabulary.tokens[token_id])
         if self._after:
             self.mask = None
             return
         self.mask = self._grammar.compute_bitmask()
-        if self._max_digits is not None and self._num_digits >= self._max_digits:
+        if self._max_digits is not None and self._numbers.num_digits >= self._max_digits:
             self.mask = _without(self.mask, self._vocabulary.digits)
         if self._opening is not None:
             self.mask = _with_bit(self.mask, self._opening)
@@ -75,10 +75,24 @@ class Matcher:
             self._after = b""
         self._tail = text[max(0, len(text) - len(self._after) + 1) :]
 
-    def _count_digits(self, token_id: int) -> None:
-        text = self._vocabulary.tokens[token_id]
-        num_digits = len(text) - len(text.rstrip(_DIGITS))
-        self._num_digits = num_digits + (self._num_digits if num_digits == len(text) else 0)
+
+class _Numbers:
+    """Counts digits at the end of a JSON text, outside of its strings."""
+
+    def __init__(self) -> None:
+        self.num_digits = 0
+        self._is_string = False
+        self._is_escaped = False
+
+    def follow(self, text: bytes) -> None:
+        """The text goes on."""
+        for byte in text:
+            if self._is_string:
+                self._is_string = byte != _QUOTE or self._is_escaped
+                self._is_escaped = byte == _BACKSLASH and not self._is_escaped
+            else:
+                self.num_digits = self.num_digits + 1 if byte in _DIGITS else 0
+                self._is_string = byte == _QUOTE
 
 
 class FailedMatcher(Matcher):
@@ -203,7 +217,7 @@ class _Vocabulary:
         self.tokens = [tokenizer.token_bytes(token_id) for token_id in range(tokenizer.vocab_size)]
         bits = bytearray(len(self.tokens) // 8 + 1)
         for token_id, text in enumerate(self.tokens):
-            bits[token_id // 8] |= (text[:1] in _DIGIT_SET) << (token_id % 8)
+            bits[token_id // 8] |= (text[:1].isdigit()) << (token_id % 8)
         self.digits = int.from_bytes(bits, "little")  # tokens that begin with one, as a mask
         wrapper = llguidance.TokenizerWrapper(_Named(self, tokenizer))
         self.grammars = llguidance.LLTokenizer(wrapper, n_vocab=len(self.tokens), eos_token=list(eos_token_ids))

@@ -229,6 +229,16 @@ def test_digits_may_go_on_where_they_must(judge: Judge, matchers: Matchers, toke
     assert accepts(start(judge, matchers, max_digits=32, json=schema), tokenizer, '"' + "7" * 50 + '"')
 
 
+@pytest.mark.parametrize("before", ['"', '"a', '"\\"', '"\\\\\\"', '{"k": "', '["a", 1, "'])
+def test_digits_of_strings_are_not_counted(judge: Judge, matchers: Matchers, tokenizer: Tokenizer, before: str) -> None:
+    end = {"{": '"}', "[": '"]'}.get(before[0], '"')
+    text = before + "7" * 50 + end
+    json.loads(text)
+    assert accepts(start(judge, matchers, max_digits=32, json={}), tokenizer, text)
+    behind = '["\\\\", ' + "7" * 40 + "]"
+    assert not accepts(start(judge, matchers, max_digits=32, json={}), tokenizer, behind)
+
+
 def test_c61_white_space_ends(judge: Judge, matchers: Matchers, tokenizer: Tokenizer) -> None:
     """Whatever is preferred, after a bounded amount of space something else must follow."""
     space = {token_id for token_id in range(tokenizer.vocab_size) if not tokenizer.token_bytes(token_id).strip(b" \t\r\n")}
