@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import random
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +12,7 @@ import pytest
 
 from octavo.engine.request import RequestDelta
 from octavo.options.parsers import REASONING_PARSERS, TOOL_PARSERS
+from octavo.parsing.answer import AnswerParser
 from octavo.parsing.formats import output_formats, recognized_reasoning, recognized_tools
 from octavo.parsing.parts import CallArguments, CallBegin, Part, reasoning_and_calls
 from octavo.parsing.pipeline import OutputPipeline
@@ -38,6 +41,11 @@ def smol(smollm2: Path) -> Tokenizer:
 @pytest.fixture(scope="session")
 def num_random_cuts(request: pytest.FixtureRequest) -> int:
     return 200 if request.config.getoption("--nightly") else 20
+
+
+@pytest.fixture(scope="session")
+def num_mixtures(request: pytest.FixtureRequest) -> int:
+    return 200 if request.config.getoption("--nightly") else 2
 
 
 def test_every_format_has_its_fixtures() -> None:
@@ -80,11 +88,13 @@ def test_reasoning(name: str, fixture: Thought, num_random_cuts: int) -> None:
         assert feed(parser(known, fixture.prompt), pieces(fixture.text, cuts)) == whole, cuts
 
 
-def by_tokens(tokenizer: Tokenizer, name: str, text: str, sizes: list[int]) -> tuple[list[list[Part]], Any]:
-    """The parts of each delta of so many tokens, and everything they say together."""
-    known = formats(name, "deepseek_r1")
-    pipeline = OutputPipeline(tokenizer, SamplingParams(max_tokens=None), parser=parser(known))
-    ids = tokenizer.encode("I think.</think>" + text, add_special_tokens=False)
+def by_tokens(
+    tokenizer: Tokenizer, answer: AnswerParser, text: str, sizes: Sequence[int]
+) -> tuple[list[list[Part]], tuple[str, str, list[tuple[str, str]], bool, int]]:
+    """The parts of each delta of so many tokens, and everything they say together: content, reasoning, calls, whether there
+    are any, and the number of tokens of reasoning."""
+    pipeline = OutputPipeline(tokenizer, SamplingParams(max_tokens=None), parser=answer)
+    ids = tokenizer.encode(text, add_special_tokens=False)
     pushed, start = [], 0
     while start < len(ids):
         size = sizes[len(pushed) % len(sizes)]
@@ -94,18 +104,43 @@ def by_tokens(tokenizer: Tokenizer, name: str, text: str, sizes: list[int]) -> t
         start += size
     parts = [part for piece in pushed for part in piece.parts]
     reasoning, calls = reasoning_and_calls(parts)
-    said = "".join(piece.text for piece in pushed), reasoning, [(call.name, call.arguments) for call in calls]
-    return [piece.parts for piece in pushed], (*said, pipeline.has_calls, pipeline.num_reasoning_tokens)
+    content, named = "".join(piece.text for piece in pushed), [(call.name, call.arguments) for call in calls]
+    said = content, reasoning, named, pipeline.has_calls, pipeline.num_reasoning_tokens
+    return [piece.parts for piece in pushed], said
 
 
-@pytest.mark.parametrize(("name", "fixture"), [each for each in TOOLS if each[0] != "openai"])
-def test_c38_bursts_of_tokens(smol: Tokenizer, name: str, fixture: Fixture) -> None:
-    _, one_by_one = by_tokens(smol, name, fixture.text, [1])
-    assert one_by_one[:2] == (fixture.content, "I think.")
+THINKING = "I think.</think>"
+
+
+def calling(name: str) -> AnswerParser:
+    """Of calls in this format behind `THINKING`; `openai` has channels instead."""
+    return parser(formats(name, None if name == "openai" else "deepseek_r1"))
+
+
+def bursts(text: str, count: int) -> list[list[int]]:
+    """Numbers of tokens in a delta: each from 2 to 8 all along, and so many mixtures, the same ones for the same text."""
+    numbers = random.Random(text)
+    return [*([size] for size in range(2, 9)), *(numbers.choices(range(1, 9), k=40) for _ in range(count))]
+
+
+@pytest.mark.parametrize(("name", "fixture"), TOOLS)
+def test_c38_bursts_of_tokens(smol: Tokenizer, name: str, fixture: Fixture, num_mixtures: int) -> None:
+    text = fixture.text if name == "openai" else THINKING + fixture.text
+    _, one_by_one = by_tokens(smol, calling(name), text, [1])
+    assert one_by_one[0] == fixture.content
+    assert name == "openai" or one_by_one[1] == "I think."
     assert [call for call, _ in one_by_one[2]] == [call for call, _ in fixture.calls]
-    for size in range(2, 9):
-        assert by_tokens(smol, name, fixture.text, [size])[1] == one_by_one
-    assert by_tokens(smol, name, fixture.text, [3, 1, 8, 2])[1] == one_by_one
+    for sizes in bursts(fixture.text, num_mixtures):
+        assert by_tokens(smol, calling(name), text, sizes)[1] == one_by_one, sizes
+
+
+@pytest.mark.parametrize(("name", "fixture"), THOUGHTS)
+def test_c38_bursts_of_reasoning(smol: Tokenizer, name: str, fixture: Thought, num_mixtures: int) -> None:
+    known = formats(reasoning=name)
+    _, one_by_one = by_tokens(smol, parser(known, fixture.prompt), fixture.text, [1])
+    assert one_by_one[:3] == (fixture.content, fixture.reasoning, [])
+    for sizes in bursts(fixture.text, num_mixtures):
+        assert by_tokens(smol, parser(known, fixture.prompt), fixture.text, sizes)[1] == one_by_one, sizes
 
 
 @pytest.mark.parametrize(("name", "fixture"), TOOLS)
@@ -146,7 +181,7 @@ LONG = "word " * 400
     ],
 )
 def test_c37_arguments_come_as_they_are_written(smol: Tokenizer, name: str, text: str) -> None:
-    pushed, said = by_tokens(smol, name, text, [1])
+    pushed, said = by_tokens(smol, calling(name), THINKING + text, [1])
     assert json.loads(said[2][0][1]) == {"note": LONG}
     parts = [part for parts in pushed for part in parts]
     place = next(i for i, part in enumerate(parts) if isinstance(part, CallBegin))
