@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
+from collections import deque
 from collections.abc import AsyncGenerator, Callable
 from typing import Any
 
@@ -25,7 +26,21 @@ class _Stream:
     def __init__(self, n: int, key: str) -> None:
         self.key = key  # the id that the engine knows the request by
         self.open = set(range(n))
-        self.deltas: asyncio.Queue[RequestDelta | None] = asyncio.Queue()  # None: look whether anything is still open
+        self._deltas: deque[RequestDelta | None] = deque()
+        self._waiter: asyncio.Future[None] | None = None
+
+    def put(self, delta: RequestDelta | None) -> None:
+        """Hand a delta to the consumer; None makes it look whether anything is still open."""
+        self._deltas.append(delta)
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
+
+    async def get(self) -> RequestDelta | None:
+        """The next one. There is one consumer."""
+        while not self._deltas:
+            self._waiter = asyncio.get_running_loop().create_future()
+            await self._waiter
+        return self._deltas.popleft()
 
 
 class AsyncClient:
@@ -84,7 +99,7 @@ class AsyncClient:
         try:
             self._client.submit(msgspec.structs.replace(request, request_id=stream.key))
             while stream.open:
-                delta = await stream.deltas.get()
+                delta = await stream.get()
                 if delta is None:
                     self._raise_if_dead()
                 elif delta.index in stream.open:  # else it was on its way when the sequence was aborted
@@ -102,7 +117,7 @@ class AsyncClient:
         if stream is None:
             return
         stream.open -= stream.open if index is None else {index}
-        stream.deltas.put_nowait(None)
+        stream.put(None)
         self._client.abort(stream.key, index, reason)
 
     async def call(self, method: str, *arguments: Any) -> Any:
@@ -137,7 +152,7 @@ class AsyncClient:
             stream = self._streams.get(request_id)
             if stream is not None and stream.key == delta.request_id:
                 delta.request_id = request_id
-                stream.deltas.put_nowait(delta)
+                stream.put(delta)
         if output.stats is not None:
             self._stats = output.stats
             for on_stats in self._on_stats:
@@ -148,7 +163,7 @@ class AsyncClient:
     def _die(self, error: EngineDeadError) -> None:
         self._death = error
         for stream in self._streams.values():
-            stream.deltas.put_nowait(None)
+            stream.put(None)
         self._tell_status(self._client.status)
 
     def _tell_status(self, status: EngineStatus) -> None:

@@ -98,7 +98,8 @@ def _share(app: ASGIApp, config: EngineConfig) -> ASGIApp:
 
 
 class _Rooted:
-    """Tells the routes where a proxy shows them, whether or not it takes that off the paths that it hands on."""
+    """Tells the routes where a proxy shows them, whether or not it takes that off the paths that it hands on, and how to
+    send what is of no interest to anybody on the way out."""
 
     def __init__(self, app: ASGIApp, root_path: str) -> None:
         self._app = app
@@ -106,4 +107,5 @@ class _Rooted:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         scope["root_path"] = self._root_path
+        scope["octavo.send"] = send
         await self._app(scope, receive, send)

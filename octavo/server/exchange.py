@@ -87,8 +87,8 @@ class Exchange:
         await self._send({"type": "http.response.start", "status": status, "headers": [*headers, *self.headers]})
 
     async def write(self, data: bytes) -> None:
-        """Send a piece of the body; more follows."""
-        await self._send({"type": "http.response.body", "body": data, "more_body": True})
+        """Send a piece of the body; more follows. Middleware sees only how the answer begins and ends."""
+        await self._scope["octavo.send"]({"type": "http.response.body", "body": data, "more_body": True})
 
     async def finish(self, data: bytes = b"") -> None:
         """Send the last piece."""

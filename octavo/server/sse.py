@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator
+import secrets
+from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 from typing import Any
 
@@ -28,6 +29,19 @@ def event(value: Any) -> bytes:
 def named_event(name: str, value: Any) -> bytes:
     """The same with a name, by which clients of other APIs than chat completions tell events apart."""
     return b"event: " + name.encode() + b"\n" + event(value)
+
+
+class TextEvents:
+    """Events that differ in one text only, most of those of a stream: what stands round it is encoded once."""
+
+    def __init__(self, value: Callable[[str], Any]) -> None:
+        """`value(text)` is an event's data."""
+        mark = secrets.token_hex(16)
+        self._before, self._behind = event(value(mark)).split(_encoder.encode(mark))
+
+    def __call__(self, text: str) -> bytes:
+        """The event with this text."""
+        return b"%b%b%b" % (self._before, _encoder.encode(text), self._behind)
 
 
 async def stream(exchange: Exchange, events: AsyncGenerator[bytes, None]) -> None:

@@ -36,6 +36,7 @@ class Detokenizer:
         self._bare_specials = not (skip_special_tokens or spaces_between_special_tokens)
         self._after_added = False
         self._decoder = codecs.getincrementaldecoder("utf-8")(tokenizer.pieces.errors)
+        self._is_within = True  # a character's first bytes have come, or may have
         self._at_start = True  # nothing was decoded yet, not of the prompt either
         self._strip_left = 0
         self._prompt_marks = ""  # the U+FFFD of the prompt's last, incomplete character
@@ -44,7 +45,13 @@ class Detokenizer:
     def push(self, token_id: int) -> str:
         """The text that the token makes final; "" for a token that is skipped or completes no character."""
         piece = self._piece(token_id)
-        return self._released(self._decoder.decode(piece)) if piece else ""
+        if not piece:
+            return ""
+        if not self._is_within and piece.isascii():
+            return self._released(piece.decode("ascii"))
+        text = self._decoder.decode(piece)
+        self._is_within = bool(self._decoder.getstate()[0])
+        return self._released(text)
 
     def push_all(self, token_ids: Iterable[int]) -> str:
         """The text of several tokens."""

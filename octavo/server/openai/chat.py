@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
@@ -30,7 +30,7 @@ from octavo.server.openai.deltas import deltas, message
 from octavo.server.openai.logprobs import TokenNames, chat_logprobs, prompt_logprobs, token_names
 from octavo.server.openai.schema import SYSTEM_FINGERPRINT, UsageInfo
 from octavo.server.openai.tools import read_tools
-from octavo.server.sse import event
+from octavo.server.sse import TextEvents, event
 from octavo.server.state import Model, ServerState, offload
 
 
@@ -115,6 +115,11 @@ def check_chat(body: ChatCompletionRequest) -> None:
             raise ValidationError("when using `top_logprobs`, `logprobs` must be set to true.", parameter="top_logprobs")
 
 
+def _is_text(piece: Piece) -> bool:
+    """Whether the piece is content and nothing else."""
+    return bool(piece.text) and len(piece.parts) <= 1
+
+
 @dataclass(slots=True)
 class _Answer:
     """What the rendering of an answer needs to know of its request."""
@@ -127,6 +132,7 @@ class _Answer:
     names: TokenNames
     prefix: str  # the continued message, with echo
     has_reasoning: bool  # it is looked for
+    text_events: dict[int, TextEvents] = field(default_factory=dict)  # by choice
 
     @property
     def prompt(self) -> Prompt:
@@ -153,8 +159,12 @@ class _Answer:
         options = self.body.stream_options or schema.StreamOptions()
         continuous = bool(options.include_usage and options.continuous_usage_stats)
         verbose = bool(self.body.logprobs or self.body.return_token_ids)
+        has_text_alone = not (continuous or verbose)
         async with aclosing(self.generation.events()) as events:
             async for choice, piece in events:
+                if has_text_alone and begun[choice.number] and piece.finish_reason is None and _is_text(piece):
+                    yield self._text_event(choice, piece.text)
+                    continue
                 data = b""
                 if not begun[choice.number]:
                     begun[choice.number] = True
@@ -165,6 +175,15 @@ class _Answer:
                     yield data
         if options.include_usage:
             yield event(self._envelope([], usage=schema.usage(*self._counts()), system_fingerprint=SYSTEM_FINGERPRINT))
+
+    def _text_event(self, choice: Choice, text: str) -> bytes:
+        if choice.number not in self.text_events:
+
+            def chunk(text: str) -> ChatCompletionChunk:
+                return self._envelope([ChatStreamChoice(choice.number, ChatDelta(content=text), token_ids=None)])
+
+            self.text_events[choice.number] = TextEvents(chunk)
+        return self.text_events[choice.number](text)
 
     def _counts(self) -> tuple[int, int, int, int | None]:
         """Of prompt, answer, cached and reasoning tokens."""

@@ -29,7 +29,7 @@ from octavo.server.openai.logprobs import (
     token_names,
 )
 from octavo.server.openai.schema import SYSTEM_FINGERPRINT, GenerationFields, UsageInfo
-from octavo.server.sse import event
+from octavo.server.sse import TextEvents, event
 from octavo.server.state import Model, ServerState, offload
 
 MAX_PROMPTS = 2048
@@ -238,6 +238,7 @@ class _Answer:
         self._generation = generation
         self._names = names
         self._offsets = [0] * len(generation.choices)  # characters sent, for text_offset
+        self._text_events: dict[int, TextEvents] = {}  # by choice
 
     def whole(self, transcripts: list[Transcript]) -> bytes:
         """The answer in one piece."""
@@ -258,8 +259,12 @@ class _Answer:
         options = self._body.stream_options or schema.StreamOptions()
         continuous = bool(options.include_usage and options.continuous_usage_stats)
         verbose = self._body.logprobs is not None or bool(self._body.return_token_ids)
+        has_text_alone = not (continuous or verbose or self._body.echo)
         async with aclosing(self._generation.events()) as events:
             async for choice, piece in events:
+                if has_text_alone and piece.text and piece.finish_reason is None:
+                    yield self._text_event(choice, piece.text)
+                    continue
                 first = not begun[choice.number]
                 begun[choice.number] = True
                 if (
@@ -274,6 +279,13 @@ class _Answer:
                 self._generation.num_prompt_tokens, self._num_output_tokens(), self._generation.num_cached_tokens
             )
             yield event(self._envelope([], usage=total, system_fingerprint=SYSTEM_FINGERPRINT))
+
+    def _text_event(self, choice: Choice, text: str) -> bytes:
+        if choice.number not in self._text_events:
+            self._text_events[choice.number] = TextEvents(
+                lambda text: self._chunk(choice, Piece(text), first=False, continuous=False, fingerprint=False)
+            )
+        return self._text_events[choice.number](text)
 
     def _num_output_tokens(self) -> int:
         return 0 if _only_echo(self._body) else self._generation.num_output_tokens
