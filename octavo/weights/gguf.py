@@ -16,6 +16,7 @@ from octavo.weights.gguf_names import FAMILIES, generation_config, hugging_face_
 
 _QUANTIZED = ("Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "Q2_K", "Q3_K", "Q4_K", "Q5_K", "Q6_K")
 _ROPE_FACTORS = "rope_freqs.weight"
+_LONGROPE_FACTORS = {"rope_factors_short.weight": "short_factor", "rope_factors_long.weight": "long_factor"}
 
 
 class GGUFCheckpoint:
@@ -38,14 +39,15 @@ class GGUFCheckpoint:
         self.generation_config = generation_config(self.metadata)
         self._tensors: dict[str, GGUFTensor] = {}
         self._permuted_heads: dict[str, int] = {}
+        self._norm_offset = family.norm_offset
         for stored, tensor in header.tensors.items():
             if tensor.type_name not in PLAIN_TYPES and tensor.type_name not in _QUANTIZED:
                 supported = ", ".join((*PLAIN_TYPES, *_QUANTIZED))
                 raise LoadError(
                     f"{path}: tensor {stored!r} is {tensor.type_name}, which is not supported; supported: {supported}"
                 )
-            if stored == _ROPE_FACTORS:
-                self._set_rope_factors(tensor)
+            if stored == _ROPE_FACTORS or stored in _LONGROPE_FACTORS:
+                self._set_rope_factors(stored, tensor)
                 continue
             renamed = family.tensor_name(stored)
             if renamed is None:
@@ -68,6 +70,10 @@ class GGUFCheckpoint:
         """A read-only view where the file has `dtype` already (and its rows need no reordering), else a new array."""
         tensor = self._tensors[name]
         rows = self._rows(tensor)
+        if self._norm_offset and name.endswith("norm.weight"):
+            stored = ops.dequantize(rows, tensor.type_name, tensor.shape, np.dtype(np.float32))
+            own: NDArray[Any] = (stored - np.float32(self._norm_offset)).astype(dtype)
+            return own
         if name in self._permuted_heads:
             rows = _unpermute(rows, self._permuted_heads[name], tensor.shape)
         if PLAIN_TYPES.get(tensor.type_name) == dtype:
@@ -98,12 +104,20 @@ class GGUFCheckpoint:
             raise LoadError(f"{self.path}: {tensor.shape[0]} rows of tensor {stored!r} do not fit {key} = {heads}")
         return heads
 
-    def _set_rope_factors(self, tensor: GGUFTensor) -> None:
-        """llama.cpp stores what rope type llama3 makes of each frequency as divisors, instead of its parameters."""
+    def _set_rope_factors(self, stored: str, tensor: GGUFTensor) -> None:
+        """llama.cpp stores what rope type llama3 makes of each frequency as divisors, instead of its parameters; and the two
+        lists of LongRoPE as tensors."""
         if tensor.type_name != "F32":
-            raise LoadError(f"{self.path}: tensor {_ROPE_FACTORS} is {tensor.type_name} instead of F32")
-        factors = self._rows(tensor).view(np.float32).ravel()
-        self.hf_config["rope_scaling"] = {"rope_type": "factors", "factors": factors.tolist()}
+            raise LoadError(f"{self.path}: tensor {stored} is {tensor.type_name} instead of F32")
+        factors = self._rows(tensor).view(np.float32).ravel().tolist()
+        if stored == _ROPE_FACTORS:
+            self.hf_config["rope_scaling"] = {"rope_type": "factors", "factors": factors}
+            return
+        scaling = self.hf_config.setdefault("rope_scaling", {})
+        scaling.update({"rope_type": "longrope", _LONGROPE_FACTORS[stored]: factors})
+        attention_factor = self.metadata.get(f"{self.metadata['general.architecture']}.rope.scaling.attn_factor")
+        if attention_factor is not None:
+            scaling["attention_factor"] = attention_factor
 
 
 def _unpermute(rows: NDArray[np.uint8], heads: int, shape: tuple[int, ...]) -> NDArray[np.uint8]:

@@ -24,6 +24,19 @@ _LLAMA_TENSORS = {
     "blk.{}.ffn_down": "model.layers.{}.mlp.down_proj",
     "blk.{}.attn_rot_embd": "model.layers.{}.self_attn.rotary_emb.inv_freq",
 }
+_QWEN3_TENSORS = _LLAMA_TENSORS | {
+    "blk.{}.attn_q_norm": "model.layers.{}.self_attn.q_norm",
+    "blk.{}.attn_k_norm": "model.layers.{}.self_attn.k_norm",
+}
+_GEMMA2_TENSORS = _QWEN3_TENSORS | {
+    "blk.{}.post_attention_norm": "model.layers.{}.post_attention_layernorm",
+    "blk.{}.ffn_norm": "model.layers.{}.pre_feedforward_layernorm",
+    "blk.{}.post_ffw_norm": "model.layers.{}.post_feedforward_layernorm",
+}
+_PHI3_TENSORS = _LLAMA_TENSORS | {
+    "blk.{}.attn_qkv": "model.layers.{}.self_attn.qkv_proj",
+    "blk.{}.ffn_up": "model.layers.{}.mlp.gate_up_proj",
+}
 _LLAMA_KEYS = {
     "block_count": "num_hidden_layers",
     "context_length": "max_position_embeddings",
@@ -33,8 +46,14 @@ _LLAMA_KEYS = {
     "attention.head_count_kv": "num_key_value_heads",
     "attention.layer_norm_rms_epsilon": "rms_norm_eps",
     "attention.key_length": "head_dim",
+    "attention.sliding_window": "sliding_window",
     "rope.freq_base": "rope_theta",
+    "rope.scaling.original_context_length": "original_max_position_embeddings",
     "vocab_size": "vocab_size",
+}
+_GEMMA2_KEYS = _LLAMA_KEYS | {
+    "attn_logit_softcapping": "attn_logit_softcapping",
+    "final_logit_softcapping": "final_logit_softcapping",
 }
 _SAMPLING_KEYS = {
     "general.sampling.temp": "temperature",
@@ -58,6 +77,10 @@ class GGUFFamily:
     keys: dict[str, str] = field(default_factory=lambda: _LLAMA_KEYS)
     # tensors whose rows llama.cpp reorders for its interleaved rotary -> the key with their number of heads
     permuted: dict[str, str] = field(default_factory=dict)
+    norm_offset: float = 0.0  # what llama.cpp adds to the weights of norms
+    # layers of the one model whose scores are scaled by hidden_size / heads instead of the head's size, which no key says
+    scaled_by_width: int | None = None
+    constants: dict[str, Any] = field(default_factory=dict)  # keys of config.json that no metadata have
 
     def tensor_name(self, name: str) -> str | None:
         """Hugging Face's name of a tensor, None if the family has none for it."""
@@ -81,13 +104,27 @@ FAMILIES = {
         "llama",
         permuted={"blk.{}.attn_q": "num_attention_heads", "blk.{}.attn_k": "num_key_value_heads"},
     ),
+    "qwen2": GGUFFamily("Qwen2ForCausalLM", "qwen2"),
+    "qwen3": GGUFFamily("Qwen3ForCausalLM", "qwen3", _QWEN3_TENSORS),
+    "gemma": GGUFFamily("GemmaForCausalLM", "gemma", norm_offset=1.0),
+    "gemma2": GGUFFamily("Gemma2ForCausalLM", "gemma2", _GEMMA2_TENSORS, _GEMMA2_KEYS, norm_offset=1.0, scaled_by_width=46),
+    "gemma3": GGUFFamily(
+        "Gemma3ForCausalLM",
+        "gemma3_text",
+        _GEMMA2_TENSORS,
+        _GEMMA2_KEYS,
+        norm_offset=1.0,
+        scaled_by_width=62,
+        constants={"rope_local_base_freq": 10000.0},
+    ),
+    "phi3": GGUFFamily("Phi3ForCausalLM", "phi3", _PHI3_TENSORS),
 }
 
 
 def hugging_face_config(family: GGUFFamily, metadata: dict[str, Any]) -> dict[str, Any]:
     """config.json's keys from the metadata. What the tensors alone tell (vocabulary, tied head) is not in it."""
     prefix = metadata["general.architecture"]
-    config: dict[str, Any] = {"architectures": [family.architecture], "model_type": family.model_type}
+    config: dict[str, Any] = {"architectures": [family.architecture], "model_type": family.model_type} | family.constants
     for key, name in family.keys.items():
         if f"{prefix}.{key}" in metadata:
             config[name] = metadata[f"{prefix}.{key}"]
@@ -97,6 +134,11 @@ def hugging_face_config(family: GGUFFamily, metadata: dict[str, Any]) -> dict[st
         head_dim = config.get("head_dim", config.get("hidden_size", 0) // heads)
         if rotated != head_dim > 0:
             config["partial_rotary_factor"] = rotated / head_dim
+    if config.get("sliding_window") == 0:
+        del config["sliding_window"]
+    if family.scaled_by_width is not None:
+        widest = config.get("num_hidden_layers") == family.scaled_by_width
+        config["query_pre_attn_scalar"] = config.get("hidden_size", 0) // (heads or 1) if widest else config.get("head_dim")
     scaling = _rope_scaling(prefix, metadata)
     if scaling:
         config["rope_scaling"] = scaling
@@ -124,7 +166,6 @@ def _rope_scaling(prefix: str, metadata: dict[str, Any]) -> dict[str, Any]:
         return {}
     scaling: dict[str, Any] = {"rope_type": kind, "factor": metadata.get(f"{prefix}.rope.scaling.factor", linear)}
     names = {
-        "original_context_length": "original_max_position_embeddings",
         "attn_factor": "attention_factor",
         "yarn_beta_fast": "beta_fast",
         "yarn_beta_slow": "beta_slow",

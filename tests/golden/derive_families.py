@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tests.models.families import FAMILIES, Family, random_tensors
 
@@ -27,8 +28,8 @@ def prompt_of(seed: int) -> list[int]:
     return prompt
 
 
-def derive(family: Family) -> dict[str, Any]:
-    """Shapes, logits at some positions, and a greedy continuation that hangs on no rounding."""
+def derive_with_logits(family: Family) -> tuple[dict[str, Any], NDArray[np.float32]]:
+    """Shapes, logits at some positions, and a greedy continuation that hangs on no rounding; and all logits [64, v]."""
     from tests.golden.transformers_reference import family_reference, family_shapes, greedy_ids, reference_logits
 
     shapes = family_shapes(family.reference_config)
@@ -48,7 +49,8 @@ def derive(family: Family) -> dict[str, Any]:
         ids = [int(row.argmax()), *range(0, len(row), max(20, len(row) // 10))]
         rows[str(position)] = {"ids": ids, "logits": [round(float(row[token]), 5) for token in ids]}
     largest = round(float(np.abs(logits).max()), 5)
-    return {"shapes": shapes, "prompt_seed": seed, "largest": largest, "rows": rows, "greedy": outputs[0]}
+    values = {"shapes": shapes, "prompt_seed": seed, "largest": largest, "rows": rows, "greedy": outputs[0]}
+    return values, logits
 
 
 def load() -> dict[str, Any]:
@@ -59,7 +61,8 @@ def load() -> dict[str, Any]:
 
 def main() -> None:
     """Write the file, one family a line so that changes can be seen."""
-    rows = [f'"{name}": {json.dumps(derive(family), separators=(",", ":"))}' for name, family in FAMILIES.items()]
+    values = {name: derive_with_logits(family)[0] for name, family in FAMILIES.items()}
+    rows = [f'"{name}": {json.dumps(value, separators=(",", ":"))}' for name, value in values.items()]
     FILE.write_text("{" + ",\n".join(rows) + "}\n")
 
 

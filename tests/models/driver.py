@@ -1,15 +1,20 @@
-"""Runs a model without an engine: one sequence, cut into steps, its blocks scattered over the cache."""
+"""Runs a model: one sequence cut into steps without an engine, its blocks scattered over the cache; or by the engine."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
+from octavo.engine.engine import Engine
+from octavo.engine.request import Request
 from octavo.kernels.ops import Ops
 from octavo.models.registry import Model
 from octavo.runner.batch import Batch
+from octavo.runner.model_runner import ModelRunner
+from octavo.sampling.params import SamplingParams
 
 BLOCK_SIZE = 16
 
@@ -28,6 +33,26 @@ def logits_of(model: Model, ops: Ops, token_ids: Sequence[int], chunk: int) -> N
         parts.append(model.logits(model.forward(batch, cache)))
     cache.close()
     return np.concatenate(parts)
+
+
+def generate_twice(model: Model, ops: Ops, prompt: list[int], count: int) -> list[tuple[list[int], int]]:
+    """`count` greedy tokens after the prompt by the engine, which takes 24 tokens a step, past any EOS; and again, when the
+    prompt's blocks are cached. With each: how many of its tokens were found in the cache."""
+    config, longest = model.config, len(prompt) + count
+    cache = ops.kv_cache(config.num_layers, 16, BLOCK_SIZE, config.num_kv_heads, config.head_dim, np.dtype(np.float32))
+    runner = ModelRunner(model, ops, cache, max_num_seqs=2, max_model_len=longest)
+    engine = Engine(runner, block_size=BLOCK_SIZE, max_num_seqs=2, max_num_batched_tokens=24, max_model_len=longest)
+    params = SamplingParams(temperature=0.0, max_tokens=count, ignore_eos=True)
+    found = []
+    for request_id in ("first", "second"):
+        engine.add(Request(request_id, prompt, params, time.time()))
+        deltas = []
+        while engine.has_work:
+            deltas += engine.step().deltas
+        tokens = [token for delta in deltas for token in delta.token_ids]
+        found.append((tokens, max(delta.num_cached_tokens for delta in deltas)))
+    cache.close()
+    return found
 
 
 def _step(token_ids: NDArray[np.int32], start: int, end: int, table: NDArray[np.int32]) -> Batch:
