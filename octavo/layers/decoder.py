@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol
 
+from octavo.errors import LoadError
 from octavo.kernels.ops import Array, KVCache, Ops
 from octavo.layers.embedding import Embedding, embedding_and_head
 from octavo.layers.norm import Norm, RMSNorm
@@ -112,6 +113,7 @@ class Decoder:
         """`layer` makes one of its weights and number. `norm` makes the last one, else it is an RMS norm.
         `embedding_scale`: by what embeddings are multiplied. `positions`: what is added to them for each position.
         `soft_cap`: of logits."""
+        _check_layer_types(config)
         self.config = config
         self.embedding, self.head = embedding_and_head(config, weights, ops, scale=embedding_scale)
         body = weights.scope("model")
@@ -135,3 +137,10 @@ class Decoder:
         """[r, h] -> [r, vocabulary]."""
         logits = self.head(hidden)
         return logits if self._soft_cap is None else self._ops.soft_cap(logits, self._soft_cap)
+
+
+def _check_layer_types(config: ModelConfig) -> None:
+    """What the windows were read from (`octavo.models.windows`)."""
+    unknown = set(config.raw.get("layer_types") or ()) - {"full_attention", "sliding_attention"}
+    if unknown:
+        raise LoadError(f"layers of the type {sorted(unknown)[0]!r} (layer_types) are not supported")

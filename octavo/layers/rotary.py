@@ -40,7 +40,16 @@ class RopeParameters:
     @property
     def original_max_position_embeddings(self) -> int:
         """The context that the model was first trained with."""
-        return int(self.values.get("original_max_position_embeddings") or self.max_position_embeddings)
+        return int(self.number("original_max_position_embeddings", self.max_position_embeddings))
+
+    def number(self, name: str, default: float) -> float:
+        """One of the variant's keys. LoadError for what is no positive number."""
+        value = self.values.get(name)
+        if value is None:
+            return default
+        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < math.inf:
+            raise LoadError(f"{name} of the rope parameters must be a positive number, but is {value!r}")
+        return float(value)
 
     def frequencies(self, theta: float) -> NDArray[np.float64]:
         """theta^(-2i / r), [r / 2]."""
@@ -107,25 +116,25 @@ def _yarn(parameters: RopeParameters) -> tuple[NDArray[np.float64], float]:
         """The one (of all `size`) that turns so often."""
         return size * math.log(original / (turns * 2 * math.pi)) / (2 * math.log(parameters.theta))
 
-    low, high = dimension(values.get("beta_fast") or 32), dimension(values.get("beta_slow") or 1)
+    low, high = dimension(parameters.number("beta_fast", 32.0)), dimension(parameters.number("beta_slow", 1.0))
     if values.get("truncate", True):
         low, high = math.floor(low), math.ceil(high)
     low, high = max(low, 0), min(high, size - 1)
     interpolated = np.clip((np.arange(size // 2) - low) / (high - low or 0.001), 0, 1)
     frequencies = parameters.plain_frequencies
-    return frequencies * (1 - interpolated) + frequencies / factor * interpolated, _yarn_factor(values, factor)
+    return frequencies * (1 - interpolated) + frequencies / factor * interpolated, parameters.number(
+        "attention_factor", _yarn_factor(parameters, factor)
+    )
 
 
-def _yarn_factor(values: dict[str, Any], factor: float) -> float:
+def _yarn_factor(parameters: RopeParameters, factor: float) -> float:
     """What the table is multiplied by. DeepSeek gives two numbers, of which the quotient counts."""
-    if values.get("attention_factor") is not None:
-        return float(values["attention_factor"])
 
     def scale(multiplier: float) -> float:
         return 0.1 * multiplier * math.log(factor) + 1.0 if factor > 1 else 1.0
 
-    if values.get("mscale") and values.get("mscale_all_dim"):
-        return scale(values["mscale"]) / scale(values["mscale_all_dim"])
+    if parameters.values.get("mscale") and parameters.values.get("mscale_all_dim"):
+        return scale(parameters.number("mscale", 1.0)) / scale(parameters.number("mscale_all_dim", 1.0))
     return scale(1.0)
 
 
@@ -138,11 +147,9 @@ def _longrope(parameters: RopeParameters) -> tuple[NDArray[np.float64], float]:
     divisors = np.array(values[name], np.float64)
     if divisors.shape != (parameters.size // 2,):
         raise LoadError(f"{name} should have {parameters.size // 2} numbers, one for each pair, but has {divisors.size}")
-    stretch = values.get("factor") or parameters.max_position_embeddings / original
-    factor = values.get("attention_factor")
-    if factor is None:
-        factor = math.sqrt(1 + math.log(stretch) / math.log(original)) if stretch > 1 else 1.0
-    return parameters.plain_frequencies / divisors, float(factor)
+    stretch = parameters.number("factor", parameters.max_position_embeddings / original)
+    factor = math.sqrt(1 + math.log(stretch) / math.log(original)) if stretch > 1 else 1.0
+    return parameters.plain_frequencies / divisors, parameters.number("attention_factor", factor)
 
 
 @rope_type("factors")

@@ -165,8 +165,11 @@ class Weights:
         if not changes and self._ledger.shapes[stored] != tuple(shape):
             raise self._misshapen(stored, shape)  # before anything is read
         tensor = self._read(stored)
-        for change in changes:
-            tensor = change(tensor)
+        try:
+            for change in changes:
+                tensor = change(tensor)
+        except ValueError:  # it cannot be cut into heads of the configuration
+            raise self._misshapen(stored, shape, f" for {full}") from None
         if tensor.shape != tuple(shape):
             raise self._misshapen(stored, shape, f" for {full}")
         self._ledger.settle(stored)
