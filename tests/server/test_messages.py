@@ -180,3 +180,25 @@ def test_a_wrong_key(server: RunningServer) -> None:
         pytest.raises(anthropic.AuthenticationError),
     ):
         other.messages.create(model="m", max_tokens=5, messages=ASK)
+
+
+def test_a_schema_of_the_output_is_enforced(server: RunningServer, client: anthropic.Anthropic) -> None:
+    with pytest.raises(anthropic.BadRequestError, match="uniqueItems"):
+        client.messages.create(
+            model="m",
+            max_tokens=20,
+            messages=ASK,
+            output_config={"format": {"type": "json_schema", "schema": {"type": "array", "uniqueItems": True}}},
+        )
+    forced = {"output_config": {"format": {"type": "json_schema", "schema": {"const": 7}}}}
+    with pytest.raises(anthropic.BadRequestError, match="tool_choice"):
+        client.messages.create(model="m", max_tokens=20, messages=ASK, tools=TOOLS, tool_choice={"type": "any"}, **forced)
+
+
+def test_kept_conversations_are_refused_so_that_the_sdk_goes_on_without(server: RunningServer) -> None:
+    body = {"model": "m", "max_tokens": 5, "messages": ASK, "thread": {"type": "create"}}
+    answer = server.post("/v1/messages", body)
+    assert answer.status_code == 400
+    error = answer.json()["error"]
+    assert error["details"] == {"error_code": "thread_unsupported_request", "unsupported": ["thread"]}
+    assert error["type"] == "invalid_request_error"

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Iterator
+from collections.abc import AsyncGenerator, Iterator, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
+from msgspec import UNSET
 
-from octavo.errors import OctavoError
+from octavo.errors import OctavoError, ValidationError
 from octavo.parsing.parts import CallArguments, CallBegin, Content, Part, Reasoning
 from octavo.parsing.pipeline import Piece
 from octavo.server.anthropic.conversation import chat_messages, chat_tool_choice, chat_tools
@@ -24,6 +25,7 @@ from octavo.server.anthropic.schema import (
     MessagesRequest,
     MessagesResponse,
     MessagesUsage,
+    OutputFormat,
     TextBlock,
     ThinkingBlock,
     ToolUseBlock,
@@ -34,7 +36,7 @@ from octavo.server.generation import Choice, Generation
 from octavo.server.openai.chat import start_chat
 from octavo.server.openai.chat_schema import ChatCompletionRequest
 from octavo.server.openai.conversation import render
-from octavo.server.openai.schema import response_id
+from octavo.server.openai.schema import JsonSchemaFormat, ResponseFormat, response_id
 from octavo.server.openai.tokenize import check_length, tokenizer_of
 from octavo.server.sse import named_event
 from octavo.server.state import ServerState, offload
@@ -49,8 +51,19 @@ _ERROR_TYPES = {
 _STOP_REASONS = {"stop": "end_turn", "length": "max_tokens"}
 
 
+class ThreadError(ValidationError):
+    """Conversations are not kept here. The SDK's helpers then go on with whole histories, as `details` tell them."""
+
+    details: Mapping[str, Any] = {"error_code": "thread_unsupported_request", "unsupported": ["thread"]}
+
+    def __init__(self) -> None:
+        text = "Conversations are not kept by this server: leave `thread` out, and send all messages each time."
+        super().__init__(text, parameter="thread")
+
+
 def _error(error: OctavoError) -> ErrorBody:
-    return ErrorBody(ErrorDetail(_ERROR_TYPES.get(error.status, "api_error"), error.message))
+    details = dict(error.details) if isinstance(error, ThreadError) else UNSET
+    return ErrorBody(ErrorDetail(_ERROR_TYPES.get(error.status, "api_error"), error.message, details))
 
 
 DIALECT = Dialect(
@@ -62,7 +75,12 @@ async def create_message(
     server: ServerState, exchange: Exchange, body: MessagesRequest
 ) -> bytes | AsyncGenerator[bytes, None]:
     """Answer a conversation, at once or as a stream. Whatever can be refused is refused before this returns."""
+    if body.thread is not None:
+        raise ThreadError()
     chat = _chat(body)
+    if body.output_config is not None:
+        chat.reasoning_effort = body.output_config.effort
+        chat.response_format = _response_format(body.output_config.format)
     id = response_id("msg_", exchange.header(b"x-request-id"), chat)
     chat.max_tokens = body.max_tokens
     chat.stop = body.stop_sequences
@@ -102,6 +120,12 @@ def _chat(body: CountTokensRequest) -> ChatCompletionRequest:
         add_generation_prompt=not continues,
         continue_final_message=continues,
     )
+
+
+def _response_format(format: OutputFormat | None) -> ResponseFormat | None:
+    if format is None:
+        return None
+    return ResponseFormat("json_schema", json_schema=JsonSchemaFormat("output", schema=format.schema))
 
 
 def stop_reason(reason: str | None, matched: int | str | None, choice: Choice) -> tuple[str, str | None]:

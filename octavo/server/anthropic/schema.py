@@ -43,6 +43,20 @@ class Thinking(msgspec.Struct):
     budget_tokens: int | None = None
 
 
+class OutputFormat(msgspec.Struct):
+    """What the text must be."""
+
+    type: Literal["json_schema"]
+    schema: dict[str, Any]
+
+
+class OutputConfig(msgspec.Struct):
+    """How to answer. `effort` is for templates that look at it."""
+
+    effort: str | None = None
+    format: OutputFormat | None = None
+
+
 class CountTokensRequest(msgspec.Struct, kw_only=True):
     """What a prompt is made of. Fields that are not here are accepted and ignored."""
 
@@ -65,6 +79,8 @@ class MessagesRequest(CountTokensRequest, kw_only=True):
     temperature: float | None = None
     top_k: int | None = None
     top_p: float | None = None
+    output_config: OutputConfig | None = None
+    thread: Any = None  # a conversation kept by the server: there is none here
     cache_salt: str | None = None
     seed: int | None = None
     priority: int = 0
@@ -149,10 +165,11 @@ class MessagesEvent(msgspec.Struct):
 
 
 class ErrorDetail(msgspec.Struct):
-    """Kind and text."""
+    """Kind and text, and for some what clients act on."""
 
     type: str
     message: str
+    details: dict[str, Any] | UnsetType = UNSET
 
 
 class ErrorBody(msgspec.Struct):
