@@ -22,9 +22,7 @@ def run(script: str, server: ServerProcess) -> Any:
     """What a script of the folder `node` prints."""
     node = shutil.which("node")
     if node is None or not (NODE / "node_modules" / "ai").is_dir():
-        pytest.fail(
-            "clients for Node are missing: npm install in tests/clients/node (make clients does it)", pytrace=False
-        )
+        pytest.fail("clients for Node are missing: npm install in tests/clients/node (make clients does it)", pytrace=False)
     command = [node, script, server.address, KEY, MODEL, QUESTION, WARM]
     run = subprocess.run(command, cwd=NODE, capture_output=True, text=True, timeout=120, check=False)
     assert run.returncode == 0, run.stderr
