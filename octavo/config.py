@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from octavo.options.description import Option, describe, option
 from octavo.options.parsers import REASONING_PARSERS, TOOL_PARSERS
+from octavo.options.pooler import read_pooler_config
 
 _ORIGIN = re.compile(r"[a-z][a-z0-9+.-]*://[^/?#]+|null")
 _METRIC_PREFIX = re.compile(r"([a-zA-Z_:][a-zA-Z0-9_:]*)?")
@@ -56,6 +57,32 @@ class EngineConfig:
         group="model",
         minimum=1,
         words={"auto": -1},
+    )
+    runner: str = option(
+        "auto",
+        "What the model is for: text, or embeddings and scores (auto: what its files say)",
+        group="model",
+        choices=("auto", "generate", "pooling"),
+    )
+    convert: str = option(
+        "auto",
+        "Make a pooling model of a generative one: of its last hidden states, or with a classifier's head",
+        group="model",
+        choices=("auto", "none", "embed", "classify"),
+    )
+    task: str = option(
+        "auto",
+        "vLLM's older name for --runner and --convert together",
+        group="model",
+        choices=("auto", "generate", "embed", "classify", "score"),
+        aliases={"embedding": "embed"},
+    )
+    pooler_config: str | None = option(
+        None,
+        "JSON: pooling_type (CLS, LAST, MEAN), task, use_activation, dimensions, is_matryoshka, ...",
+        group="model",
+        flags=("--override-pooler-config",),
+        holds_json=True,
     )
     generation_config: str = option(
         "auto", "Sampling defaults: auto (the model's), vllm (neutral) or a directory", group="model"
@@ -201,6 +228,8 @@ OPTIONS: Mapping[str, Option] = describe(EngineConfig)
 
 
 def _check_texts(config: EngineConfig) -> None:
+    if config.pooler_config is not None:
+        read_pooler_config(config.pooler_config)
     for name in ("model", "tokenizer", "kv_offload_dir", "host"):
         if getattr(config, name) == "":
             raise OPTIONS[name].error("must not be empty")
@@ -235,6 +264,7 @@ def _check_tool_call_regex(pattern: str) -> None:
 
 def _check_together(config: EngineConfig) -> None:
     """Refuse options of which one would silently undo the other."""
+    _check_runner(config)
     tokens = config.max_num_batched_tokens
     if tokens is not None and tokens < config.max_num_seqs != OPTIONS["max_num_seqs"].default:
         raise OPTIONS["max_num_batched_tokens"].error(
@@ -272,6 +302,15 @@ def _check_together(config: EngineConfig) -> None:
         raise OPTIONS["cpu_pin_threads"].error("pins the native kernels' threads; it has no meaning with --backend numpy")
     if config.backend == "numpy" and config.cpu_isa != "auto":
         raise OPTIONS["cpu_isa"].error("chooses among the native kernels; it has no meaning with --backend numpy")
+
+
+def _check_runner(config: EngineConfig) -> None:
+    generates = config.runner == "generate" or config.task == "generate"
+    pools = config.convert in ("embed", "classify") or config.task in ("embed", "classify", "score")
+    if generates and (pools or config.pooler_config is not None):
+        raise OPTIONS["runner"].error("generate has no use for --convert, --task and --pooler-config; leave one out")
+    if config.task == "generate" and config.runner == "pooling":
+        raise OPTIONS["task"].error("generate and --runner pooling contradict each other; leave one out")
 
 
 def _check_swap(config: EngineConfig) -> None:

@@ -16,11 +16,25 @@ from octavo.engine.request import EngineStatus
 from octavo.engine.truncation import Truncation
 from octavo.errors import RequestError, ValidationError
 from octavo.offline.beam_search import beam_search
+from octavo.offline.collector import RequestCollector
+from octavo.offline.pooling import pool_prompts, score_pairs
 from octavo.offline.progress import ProgressBar
 from octavo.offline.prompts import Prompt, PromptType, per_prompt, priorities, read_conversations, read_prompts
 from octavo.offline.session import Job, Session
 from octavo.options.configure import from_keywords, named_as_keywords
-from octavo.outputs import BeamSearchOutput, CompletionOutput, RequestOutput
+from octavo.outputs import (
+    BeamSearchOutput,
+    ClassificationOutput,
+    ClassificationRequestOutput,
+    CompletionOutput,
+    EmbeddingOutput,
+    EmbeddingRequestOutput,
+    PoolingOutput,
+    PoolingRequestOutput,
+    RequestOutput,
+    ScoringRequestOutput,
+)
+from octavo.pooling.params import PoolingParams
 from octavo.sampling.params import BeamSearchParams, SamplingParams
 from octavo.text.tokenizer import Tokenizer
 from octavo.weights.hub import resolve_model
@@ -84,6 +98,7 @@ class LLM:
         other, the ValidationError itself is raised, and so it is for arguments that are wrong as a whole.
         """
         _refuse(unsupported)
+        self._check_generates("generate")
         return self._generate(read_prompts(prompts), sampling_params, use_tqdm, priority, tokenization_kwargs)
 
     def chat(
@@ -106,6 +121,7 @@ class LLM:
         Results and errors are as in `generate`.
         """
         _refuse(unsupported)
+        self._check_generates("chat")
         arguments = {
             "chat_template": chat_template,
             "tools": tools,
@@ -116,12 +132,110 @@ class LLM:
         prompts = [self._render(conversation, arguments) for conversation in read_conversations(messages)]
         return self._generate(prompts, sampling_params, use_tqdm, priority, tokenization_kwargs)
 
+    def encode(
+        self,
+        prompts: PromptType | Sequence[PromptType],
+        pooling_params: PoolingParams | Sequence[PoolingParams] | None = None,
+        *,
+        use_tqdm: Progress = True,
+        pooling_task: str | None = None,
+        tokenization_kwargs: dict[str, Any] | None = None,
+        **unsupported: Any,
+    ) -> list[PoolingRequestOutput[PoolingOutput]]:
+        """What `pooling_task` (embed, classify, token_embed or token_classify) gives for each prompt.
+
+        `tokenization_kwargs` may have `truncate_prompt_tokens` (-1: as many as the model takes) and `truncation_side`
+        ("right" by default). Raises ValidationError for the first prompt that cannot be served, and where the model is not a
+        pooling model, or not one for this task.
+        """
+        _refuse(unsupported)
+        self._check_pools("encode")
+        if pooling_task is None:
+            raise ValidationError(
+                "pooling_task required for `LLM.encode`: embed (or `LLM.embed`), classify (or `LLM.classify`), "
+                "token_embed or token_classify."
+            )
+        run = self._runner_of(use_tqdm)
+        return pool_prompts(self._session, prompts, pooling_params, pooling_task, tokenization_kwargs, run)
+
+    def embed(
+        self,
+        prompts: PromptType | Sequence[PromptType],
+        *,
+        use_tqdm: Progress = True,
+        pooling_params: PoolingParams | Sequence[PoolingParams] | None = None,
+        tokenization_kwargs: dict[str, Any] | None = None,
+        **unsupported: Any,
+    ) -> list[EmbeddingRequestOutput]:
+        """A vector for each prompt. Arguments and errors are as in `encode`."""
+        _refuse(unsupported)
+        self._check_pools("embed")
+        if not self._has_task("embed"):
+            raise ValidationError(
+                "Embedding API is not supported by this model. Try converting the model using `--convert embed`."
+            )
+        run = self._runner_of(use_tqdm)
+        results = pool_prompts(self._session, prompts, pooling_params, "embed", tokenization_kwargs, run)
+        return [
+            EmbeddingRequestOutput(
+                one.request_id, EmbeddingOutput(one.outputs.data.tolist()), one.prompt_token_ids, one.num_cached_tokens
+            )
+            for one in results
+        ]
+
+    def classify(
+        self,
+        prompts: PromptType | Sequence[PromptType],
+        *,
+        pooling_params: PoolingParams | Sequence[PoolingParams] | None = None,
+        use_tqdm: Progress = True,
+        tokenization_kwargs: dict[str, Any] | None = None,
+        **unsupported: Any,
+    ) -> list[ClassificationRequestOutput]:
+        """The probabilities of the model's classes for each prompt. Arguments and errors are as in `encode`."""
+        _refuse(unsupported)
+        self._check_pools("classify")
+        if not self._has_task("classify"):
+            raise ValidationError(
+                "Classification API is not supported by this model. Try converting the model using `--convert classify`."
+            )
+        run = self._runner_of(use_tqdm)
+        results = pool_prompts(self._session, prompts, pooling_params, "classify", tokenization_kwargs, run)
+        return [
+            ClassificationRequestOutput(
+                one.request_id,
+                ClassificationOutput(one.outputs.data.tolist()),
+                one.prompt_token_ids,
+                one.num_cached_tokens,
+            )
+            for one in results
+        ]
+
+    def score(
+        self,
+        data_1: str | list[str],
+        data_2: str | list[str],
+        /,
+        *,
+        use_tqdm: Progress = True,
+        pooling_params: PoolingParams | None = None,
+        tokenization_kwargs: dict[str, Any] | None = None,
+        **unsupported: Any,
+    ) -> list[ScoringRequestOutput]:
+        """How relevant texts are to each other: one with each of many, or as many with as many. A model with one label reads
+        both at once; of one that embeds it is the cosine of the vectors. Errors are as in `encode`."""
+        _refuse(unsupported)
+        self._check_pools("score")
+        run = self._runner_of(use_tqdm)
+        return score_pairs(self._session, data_1, data_2, pooling_params, tokenization_kwargs, run)
+
     def beam_search(
         self, prompts: PromptType | Sequence[PromptType], params: BeamSearchParams, **unsupported: Any
     ) -> list[BeamSearchOutput]:
         """The `beam_width` likeliest answers to each prompt that a search of that width finds. Raises ValidationError for
         the first prompt that cannot be served."""
         _refuse({name: value for name, value in unsupported.items() if value is not False})
+        self._check_generates("beam_search")
         if not isinstance(params, BeamSearchParams):
             raise ValidationError(f"params must be BeamSearchParams, got {type(params).__name__}")
         return beam_search(self._session, read_prompts(prompts), params)
@@ -133,6 +247,7 @@ class LLM:
 
         Raises ValidationError at once when the prompt cannot be served.
         """
+        self._check_generates("stream")
         prompts = read_prompts(prompt)
         if len(prompts) != 1:
             raise ValidationError(f"one prompt can be streamed at a time, got {len(prompts)}")
@@ -146,6 +261,7 @@ class LLM:
         chat_template_kwargs: dict[str, Any] | None = None,
     ) -> Generator[RequestOutput, None, None]:
         """Answer one conversation, yielding as `stream` does."""
+        self._check_generates("stream_chat")
         prompt = self._render(messages, {"template_variables": chat_template_kwargs})
         return self._outputs(self._session.prepare(prompt, sampling_params or self.get_default_sampling_params()))
 
@@ -185,13 +301,34 @@ class LLM:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self.close()
 
+    def _check_pools(self, method: str) -> None:
+        if self._session.intake.pooling is None:
+            raise ValidationError(
+                f"LLM.{method}() is only supported for pooling models. Try passing `--runner pooling` to use the model as a "
+                "pooling model."
+            )
+
+    def _check_generates(self, method: str) -> None:
+        if self._session.intake.pooling is not None:
+            raise ValidationError(
+                f"LLM.{method}() is only supported for generative models. Try passing `--runner generate` to use the model "
+                "as a generative model."
+            )
+
+    def _has_task(self, task: str) -> bool:
+        pooling = self._session.intake.pooling
+        return pooling is not None and task in pooling.tasks
+
+    def _runner_of(self, use_tqdm: Progress) -> Callable[[Sequence[Job[Any]]], None]:
+        return lambda jobs: self._run(jobs, False if self.config.disable_progress else use_tqdm)
+
     def _render(self, messages: Messages, arguments: dict[str, Any]) -> Prompt | RequestError:
         try:
             return Prompt(self._session.intake.render_chat(messages, **arguments), add_special_tokens=False)
         except ValidationError as error:
             return error
 
-    def _outputs(self, job: Job) -> Generator[RequestOutput, None, None]:
+    def _outputs(self, job: Job[RequestCollector]) -> Generator[RequestOutput, None, None]:
         version = 0
         with closing(self._session.run([job])) as steps:
             for _ in steps:
@@ -218,20 +355,20 @@ class LLM:
 
     def _prepare(
         self, prompt: Prompt | RequestError, params: SamplingParams, priority: int, truncation: Truncation | None
-    ) -> Job | RequestError:
+    ) -> Job[RequestCollector] | RequestError:
         try:
             return self._session.prepare(prompt, params, priority, truncation)
         except RequestError as error:
             return error
 
-    def _run(self, jobs: list[Job], use_tqdm: Progress) -> None:
+    def _run(self, jobs: Sequence[Job[Any]], use_tqdm: Progress) -> None:
         with ProgressBar(len(jobs), use_tqdm) as bar, closing(self._session.run(jobs)) as steps:
             done = 0
             for _ in steps:
                 before, done = done, sum(job.collector.finished for job in jobs)
                 bar.update(done - before)
 
-    def _result(self, prompt: Prompt | RequestError, tried: Job | RequestError) -> RequestOutput:
+    def _result(self, prompt: Prompt | RequestError, tried: Job[RequestCollector] | RequestError) -> RequestOutput:
         if isinstance(tried, Job):
             return tried.collector.output()
         text, ids = (prompt.text, prompt.token_ids) if isinstance(prompt, Prompt) else (None, None)

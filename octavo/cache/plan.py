@@ -30,6 +30,7 @@ class Limits:
     max_num_seqs: int
     max_num_batched_tokens: int
     window: int | None = None  # as in `Reach`
+    in_single_steps: bool = False  # a sequence holds blocks for one step only
 
 
 @dataclass(frozen=True)
@@ -81,6 +82,7 @@ def resolve_limits(config: EngineConfig, model: ModelConfig) -> Limits:
     """ConfigError for a max_model_len that the model does not reach. For `auto` it is the longest that could be, which the
     plan may shorten."""
     longest, wanted = model.max_position_embeddings, config.max_model_len
+    usual = model.max_length or longest
     if wanted is not None and wanted > longest:
         raise ConfigError(
             f"--max-model-len {wanted} is more than the model's {longest} positions (max_position_embeddings); "
@@ -88,11 +90,22 @@ def resolve_limits(config: EngineConfig, model: ModelConfig) -> Limits:
             parameter="max_model_len",
         )
     batched = config.max_num_batched_tokens
-    max_model_len = longest if wanted in (None, AUTO) else wanted
+    max_model_len = usual if wanted in (None, AUTO) else wanted
     if wanted == AUTO and batched is not None and not config.enable_chunked_prefill:
-        max_model_len = min(longest, batched)  # a prompt must fit into a step
+        max_model_len = min(usual, batched)  # a prompt must fit into a step
     default = DEFAULT_BATCHED_TOKENS if config.enable_chunked_prefill else max(DEFAULT_BATCHED_TOKENS, max_model_len)
-    return Limits(max_model_len, config.max_num_seqs, batched or default, model.cache_window)
+    if model.is_encoder and batched is not None and batched < max_model_len:
+        raise whole_prompts_needed(batched, max_model_len)
+    return Limits(max_model_len, config.max_num_seqs, batched or default, model.cache_window, model.is_encoder)
+
+
+def whole_prompts_needed(batched: int, max_model_len: int) -> ConfigError:
+    """That an encoder cannot be given its longest prompt in one step."""
+    return ConfigError(
+        f"--max-num-batched-tokens {batched} is less than the longest prompt (--max-model-len {max_model_len}), which an "
+        f"encoder computes in one step; --max-num-batched-tokens {max_model_len} works, or --max-model-len {batched}",
+        parameter="max_num_batched_tokens",
+    )
 
 
 def plan_memory(config: EngineConfig, limits: Limits, sizes: Sizes, usable: int) -> MemoryPlan:
@@ -152,8 +165,16 @@ def _num_blocks(config: EngineConfig, plan: MemoryPlan) -> int:
     left = plan.budget - plan.fixed
     if left < block:
         raise ConfigError(_nothing_left(config, plan))
-    most = plan.limits.max_num_seqs * plan.blocks_for(plan.limits.max_model_len)  # more could never be used
-    return min(left // block, most)
+    return min(left // block, _most_blocks(plan))
+
+
+def _most_blocks(plan: MemoryPlan) -> int:
+    """More could never be used."""
+    limits = plan.limits
+    most = limits.max_num_seqs * plan.blocks_for(limits.max_model_len)
+    if not limits.in_single_steps:
+        return most
+    return min(most, plan.blocks_for(limits.max_num_batched_tokens) + limits.max_num_seqs)
 
 
 def _check_affordable(plan: MemoryPlan, size: int, wanted: str, unit: int, flag: str) -> None:

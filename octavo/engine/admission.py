@@ -12,12 +12,13 @@ def check_can_run(request: Request, *, num_blocks: int, reach: Reach, max_model_
     its prompt is empty or leaves no room for a token of output.
 
     The last token of a sequence is never written to the cache, since nothing follows that would attend to it. So a prompt
-    that fills the context can be scored (prompt_logprobs): its one output token is sampled and needs no place. Where all
-    layers see a window, and it is computed in chunks, a sequence of any length gets along with the blocks of that.
+    that fills the context can be scored (prompt_logprobs) or pooled: its one output token is sampled and needs no place.
+    Where all layers see a window, and it is computed in chunks, a sequence of any length gets along with the blocks of that.
     """
     prompt = len(request.prompt_token_ids)
     output = request.params.max_tokens
-    most = max_model_len if request.params.prompt_logprobs is not None else max_model_len - 1
+    needs_no_output = request.params.prompt_logprobs is not None or request.pooling is not None
+    most = max_model_len if needs_no_output else max_model_len - 1
     if not 0 < prompt <= most:
         raise ValidationError(
             f"The prompt must have 1 to {most} tokens, got {prompt}.", parameter="input_tokens", value=prompt

@@ -9,12 +9,14 @@ from collections.abc import Callable
 from octavo.config import EngineConfig
 from octavo.engine.engine import Engine
 from octavo.engine.intake import all_eos_token_ids, open_tokenizer
+from octavo.engine.plan import Runner
 from octavo.engine.planning import plan_model
 from octavo.engine.request import EngineStatus
 from octavo.engine.swap_space import open_directory, open_host_memory, swap_factory
 from octavo.grammar.matchers import Matchers
 from octavo.models.registry import build_model
 from octavo.runner.model_runner import ModelRunner
+from octavo.runner.pooling_runner import PoolingRunner
 from octavo.weights.checkpoint import Weights
 from octavo.weights.hub import resolve_model
 from octavo.weights.loader import open_checkpoint
@@ -35,6 +37,7 @@ def build_engine(config: EngineConfig, report: Report) -> Engine:
     phases.begin("planning")
     planned = plan_model(config, path)
     model_config, dtype, ops, plan = planned.model, planned.dtype, planned.ops, planned.memory
+    config = planned.config
     directory = open_directory(config)
     phases.begin("loading weights")
     weights = Weights(
@@ -47,23 +50,22 @@ def build_engine(config: EngineConfig, report: Report) -> Engine:
     model = build_model(model_config, weights, ops)
     phases.begin("allocating cache")
     _, kv_heads, head_size = model_config.qkv_heads
-    cache = ops.kv_cache(model_config.num_layers, plan.num_blocks, plan.block_size, kv_heads, head_size, planned.cache_dtype)
+    cache = ops.kv_cache(
+        model_config.cached_layers, plan.num_blocks, plan.block_size, kv_heads, head_size, planned.cache_dtype
+    )
     limits = plan.limits
     matchers = Matchers(
         lambda: open_tokenizer(config, open_checkpoint(path)), lambda tokenizer: all_eos_token_ids(tokenizer, model_config)
     )
     host = open_host_memory(plan, cache)
+    sizes = {"max_num_seqs": limits.max_num_seqs, "max_model_len": limits.max_model_len}
+    runner: Runner
+    if planned.pooling is not None:
+        runner = PoolingRunner(model, ops, cache, planned.pooling, **sizes)
+    else:
+        runner = ModelRunner(model, ops, cache, matchers=matchers, logprobs_mode=config.logprobs_mode, host=host, **sizes)
     engine = Engine(
-        ModelRunner(
-            model,
-            ops,
-            cache,
-            max_num_seqs=limits.max_num_seqs,
-            max_model_len=limits.max_model_len,
-            matchers=matchers,
-            logprobs_mode=config.logprobs_mode,
-            host=host,
-        ),
+        runner,
         block_size=plan.block_size,
         max_num_seqs=limits.max_num_seqs,
         max_num_batched_tokens=limits.max_num_batched_tokens,

@@ -21,6 +21,7 @@ from octavo.engine.sequence import PromptUse, Sequence
 from octavo.engine.swap import SwapManager
 from octavo.errors import ConfigError, EngineDeadError, ValidationError
 from octavo.grammar.matchers import Matchers
+from octavo.pooling.params import Pooled
 from octavo.sampling.stopping import finish_reason
 
 logger = logging.getLogger(__name__)
@@ -290,6 +291,9 @@ class Engine:
             return
         if result.prompt_logprobs is not None:
             sequence.collect_prompt_logprobs(scheduled.start, result.prompt_logprobs)
+        if result.pooled is not None:
+            self._finish_pooled(sequence, result.pooled)
+            return
         if result.token_id is None:
             return
         sequence.output_token_ids.append(result.token_id)
@@ -311,6 +315,21 @@ class Engine:
         )
         if reason is not None:
             self._end(sequence, reason)
+
+    def _finish_pooled(self, sequence: Sequence, pooled: Pooled) -> None:
+        """A pooling request has what it wants, and ends with it."""
+        self._pending.append(
+            RequestDelta(
+                request_id=sequence.request.request_id,
+                index=sequence.index,
+                finish_reason="stop",
+                pooled=pooled,
+                num_cached_tokens=sequence.prompt_use.num_cached_tokens or 0,
+                num_preemptions=sequence.num_preemptions,
+                scheduled_time=sequence.scheduled_time,
+            )
+        )
+        self._end(sequence, "stop")
 
     def _fail(self, plan: StepPlan, error: BaseException) -> None:
         """A whole step failed: its sequences end, and no block that is known may be found again, since nobody knows what of

@@ -24,7 +24,9 @@ from octavo.engine.request import Grammar, Request, Thinking
 from octavo.engine.truncation import Truncation
 from octavo.errors import ConfigError, LoadError, ValidationError
 from octavo.grammar.compiler import GrammarCompiler
-from octavo.models.config import ModelConfig, read_model_config
+from octavo.models.config import ModelConfig
+from octavo.pooling.resolve import open_served, pooling_options
+from octavo.pooling.settings import Pooling
 from octavo.sampling.params import SamplingParams
 from octavo.text.chat_template import ChatTemplate, check_template_variables
 from octavo.text.messages import normalize_messages
@@ -59,6 +61,9 @@ class Intake:
     max_logprobs: int = 20
     seed: int | None = None
     scheduling_policy: str = "fcfs"
+    pooling: Pooling | None = None  # of a model that generates no text
+    score_template: ChatTemplate | None = None  # that joins a query and a document, where the start was given one
+    name: str = ""  # what messages call the model
 
     def __post_init__(self) -> None:
         self._seeds = random.Random(self.seed)
@@ -241,19 +246,27 @@ def open_intake(config: EngineConfig, path: Path) -> Intake:
     """What clients need to know of the model at `path` (a directory or .gguf file); no weights are read. LoadError and
     ConfigError name what is wrong with the model's files, or with --max-model-len, --chat-template, --tokenizer and
     --generation-config."""
-    checkpoint = open_checkpoint(path)
-    model_config = read_model_config(checkpoint)
-    tokenizer = None if config.skip_tokenizer_init else open_tokenizer(config, checkpoint)
+    checkpoint, served = open_checkpoint(path), open_served(config, path)
+    model_config = served.model
+    if served.pooling is not None:
+        config = pooling_options(config, model_config)
+    tokenizer = None
+    if not config.skip_tokenizer_init:
+        tokenizer = open_tokenizer(config, checkpoint, generates=served.pooling is None)
+    chat_template = _open_chat_template(config, tokenizer)
     return Intake(
         model_config=model_config,
         max_model_len=resolve_limits(config, model_config).max_model_len,
         tokenizer=tokenizer,
-        chat_template=_open_chat_template(config, tokenizer),
+        chat_template=chat_template,
         eos_token_ids=all_eos_token_ids(tokenizer, model_config),
         default_sampling=_default_sampling(config, checkpoint),
         max_logprobs=config.max_logprobs,
         seed=config.seed,
         scheduling_policy=config.scheduling_policy,
+        pooling=served.pooling,
+        score_template=chat_template if served.pooling is not None and config.chat_template is not None else None,
+        name=config.served_model_name[0] if config.served_model_name else config.model or str(path),
     )
 
 
@@ -263,7 +276,7 @@ def all_eos_token_ids(tokenizer: Tokenizer | None, model_config: ModelConfig) ->
     return tuple(dict.fromkeys([*own, *model_config.eos_token_ids]))
 
 
-def open_tokenizer(config: EngineConfig, checkpoint: Checkpoint) -> Tokenizer:
+def open_tokenizer(config: EngineConfig, checkpoint: Checkpoint, *, generates: bool = True) -> Tokenizer:
     """The model's tokenizer, or that of --tokenizer."""
     from octavo.weights.gguf import GGUFCheckpoint
 
@@ -277,7 +290,8 @@ def open_tokenizer(config: EngineConfig, checkpoint: Checkpoint) -> Tokenizer:
         tokenizer = tokenizer_from_gguf(checkpoint.metadata)
     else:
         tokenizer = load_tokenizer(checkpoint.path)
-    _ = tokenizer.pieces  # a decoder that cannot generate text stops the start, not the first request
+    if generates:
+        _ = tokenizer.pieces  # a decoder that cannot generate text stops the start, not the first request
     return tokenizer
 
 

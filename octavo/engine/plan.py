@@ -8,6 +8,7 @@ from typing import Protocol
 import msgspec
 
 from octavo.engine.request import Request, TokenLogprobs
+from octavo.pooling.params import Pooled
 
 
 @dataclass(slots=True)
@@ -82,6 +83,7 @@ class RowResult(msgspec.Struct, gc=False):
         None  # for prompt positions start + 1 .. start + num_tokens (those < prompt length)
     )
     error: str | None = None  # this row alone failed; its sequence ends, the others go on
+    pooled: Pooled | None = None  # when `sample` was set for a pooling request
 
 
 class Runner(Protocol):

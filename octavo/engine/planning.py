@@ -16,11 +16,13 @@ from octavo.config import OPTIONS, EngineConfig
 from octavo.errors import ConfigError
 from octavo.kernels.ops import Ops, Quantization
 from octavo.kernels.select import select_ops
-from octavo.models.config import ModelConfig, read_model_config
+from octavo.models.config import ModelConfig
 from octavo.models.sizes import activation_bytes, block_bytes, weights_bytes
+from octavo.pooling.resolve import open_served, pooling_options
+from octavo.pooling.settings import Pooling
 from octavo.runner.model_runner import LOGITS_BYTES
 from octavo.weights.checkpoint import Checkpoint
-from octavo.weights.loader import open_checkpoint, weights_dtype, weights_quantization
+from octavo.weights.loader import weights_dtype, weights_quantization
 
 _CACHE_DTYPES = {
     "bfloat16": np.dtype(ml_dtypes.bfloat16),
@@ -45,6 +47,7 @@ class PlannedModel:
     quantization: Quantization | None  # of projections
     ops: Ops
     memory: MemoryPlan
+    pooling: Pooling | None = None  # of a model that generates no text
 
     def table(self) -> dict[str, str]:
         """Names and values for people."""
@@ -52,6 +55,7 @@ class PlannedModel:
         rows = {
             "model": str(self.checkpoint.path),
             "architecture": f"{model.architecture}, {model.num_layers} layers, hidden size {model.hidden_size}",
+            **({} if self.pooling is None else {"pooling": self.pooling.describe()}),
             "dtype": self.dtype.name + (f", weights {self.quantization}" if self.quantization else ""),
             "backend": f"{self.ops.name} ({self.ops.description})",
             "memory": f"{in_words(plan.usable)} usable, {in_words(plan.budget)} of it allowed by --memory-utilization "
@@ -113,15 +117,25 @@ class PlannedModel:
 def plan_model(config: EngineConfig, path: Path, usable: int | None = None) -> PlannedModel:
     """Open the model, choose its backend and divide `usable` bytes (None: what this process may use). LoadError and
     ConfigError name what is wrong with the model's files, or what does not fit and what would."""
-    checkpoint = open_checkpoint(path)
-    model = read_model_config(checkpoint)
+    served = open_served(config, path)
+    checkpoint, model = served.checkpoint, served.model
+    if served.pooling is not None:
+        config = pooling_options(config, model)
     ops = select_ops(config)
     sizes = _sizes(config, checkpoint, model, ops)
     memory = _divide(config, model, sizes, usable_memory() if usable is None else usable)
     dtype = weights_dtype(config.dtype, model.dtype)
     model = replace(model, max_model_len=memory.limits.max_model_len)
     return PlannedModel(
-        config, checkpoint, model, dtype, _cache_dtype(config, dtype), weights_quantization(config), ops, memory
+        config,
+        checkpoint,
+        model,
+        dtype,
+        _cache_dtype(config, dtype),
+        weights_quantization(config),
+        ops,
+        memory,
+        served.pooling,
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
+from octavo.pooling.params import Pooled, PoolingWork
 from octavo.sampling.params import SamplingParams
 
 
@@ -43,6 +44,7 @@ class Request(msgspec.Struct, frozen=True):
     grammar: Grammar | None = None
     thinking: Thinking | None = None
     bad_words_token_ids: list[list[int]] = []  # tokens of params.bad_words; the last of each is not drawn behind the others
+    pooling: PoolingWork | None = None  # of a pooling model: one vector is wanted, and no token
 
 
 class TokenLogprobs(msgspec.Struct, frozen=True, array_like=True):
@@ -76,6 +78,7 @@ class RequestDelta(msgspec.Struct, omit_defaults=True):
     num_cached_tokens: int = 0  # of the prompt, found in the prefix cache at first; with the first delta
     num_preemptions: int = 0
     scheduled_time: float = 0.0  # time.time() of the first step that computed any of it; with the first delta
+    pooled: Pooled | None = None  # with the one delta of a pooling request, whose finish_reason is "stop"
 
 
 class EngineStats(msgspec.Struct, omit_defaults=True):

@@ -53,16 +53,16 @@ def check_logprobs(params: SamplingParams, vocab_size: int, max_logprobs: int) -
     return counts
 
 
-def check_token_ids(prompt: Sequence[Any], vocab_size: int) -> list[int]:
+def check_token_ids(prompt: Sequence[Any], vocab_size: int, name: str = "prompt") -> list[int]:
     """The prompt's ids as a list. ValidationError names the place of what is no id of the model."""
     if all(type(id) is int for id in prompt) and min(prompt) >= 0 and max(prompt) < vocab_size:
         return list(prompt)
     place, wrong = next((i, id) for i, id in enumerate(prompt) if not _is_id(id, vocab_size))
     if type(wrong) is not int:
-        raise ValidationError(f"prompt[{place}] must be a token id (an integer), got {wrong!r:.60}.", parameter="prompt")
+        raise ValidationError(f"{name}[{place}] must be a token id (an integer), got {wrong!r:.60}.", parameter=name)
     raise ValidationError(
-        f"Token id {wrong} is out of vocabulary: prompt[{place}] must be in [0, {vocab_size - 1}].",
-        parameter="prompt",
+        f"Token id {wrong} is out of vocabulary: {name}[{place}] must be in [0, {vocab_size - 1}].",
+        parameter=name,
         value=wrong,
     )
 

@@ -85,8 +85,10 @@ class Sequence:
 
     @property
     def may_skip_computed(self) -> bool:
-        """Whether nothing is wanted of the known tokens but their keys and values: as long as prompt logprobs are due, all
-        of the prompt is computed, since they come out of that."""
+        """Whether nothing is wanted of the known tokens but their keys and values: as long as prompt logprobs or
+        all hidden states are due, all of the prompt is computed, since they come out of that."""
+        if self.request.pooling is not None and self.request.pooling.needs_all:
+            return False
         return self.prompt_logprobs is None or bool(self.output_token_ids)
 
     def block_digest(self, number: int, block_size: int) -> bytes:

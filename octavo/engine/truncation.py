@@ -46,8 +46,8 @@ class Truncation:
             raise ValidationError(text, parameter="tokenization_kwargs")
         return cls.of(*((keywords or {}).get(name) for name in _NAMES))
 
-    def apply(self, token_ids: list[int], max_tokens: int | None, max_model_len: int) -> list[int]:
-        """The tokens that stay, where the answer may have `max_tokens`. ValidationError for a length beyond the context."""
+    def limit(self, max_model_len: int, max_tokens: int = 0) -> int:
+        """How many tokens may stay, where the answer may have `max_tokens`. ValidationError for more than the context."""
         if self.tokens > max_model_len:
             raise ValidationError(
                 f"truncate_prompt_tokens value ({self.tokens}) is greater than max_model_len ({max_model_len}). Please "
@@ -55,6 +55,11 @@ class Truncation:
                 parameter=_NAMES[0],
                 value=self.tokens,
             )
-        keep = max(1, max_model_len - (max_tokens or 1)) if self.tokens == -1 else self.tokens
+        return max(1, max_model_len - max_tokens) if self.tokens == -1 else self.tokens
+
+    def apply(self, token_ids: list[int], max_tokens: int | None, max_model_len: int) -> list[int]:
+        """The tokens that stay, where the answer may have `max_tokens` (None: one at least). ValidationError for a length
+        beyond the context."""
+        keep = self.limit(max_model_len, 1 if max_tokens is None else max_tokens)
         self.num_dropped = max(0, len(token_ids) - keep)
         return token_ids[self.num_dropped :] if self.side == "left" else token_ids[: len(token_ids) - self.num_dropped]

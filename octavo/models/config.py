@@ -48,6 +48,16 @@ class ModelConfig:
     max_model_len: int = 0  # how long sequences may become; 0: max_position_embeddings
     eos_token_ids: tuple[int, ...] = ()  # of config.json and generation_config.json
     raw: dict[str, Any] = field(default_factory=dict)  # with the usual name of every key that has another
+    # of pooling models (octavo.pooling.resolve)
+    is_encoder: bool = False  # sees a prompt as a whole, and needs keys and values within a layer only
+    conversion: str = "none"  # of a generative architecture: "embed", or "classify" with a head of `num_labels`
+    num_labels: int = 0
+    max_length: int | None = None  # of a prompt, unless it is asked to be another one
+
+    @property
+    def cached_layers(self) -> int:
+        """Layers of the KV cache."""
+        return 1 if self.is_encoder else self.num_layers
 
     @property
     def layer_windows(self) -> tuple[int | None, ...]:
@@ -82,6 +92,11 @@ class ModelConfig:
         """How many positions up to its own a token sees in the layer that sees most; None: all."""
         windows = [window for window in self.layer_windows if window is not None]
         return max(windows) if len(windows) == self.num_layers else None
+
+
+def read_architecture(checkpoint: Checkpoint) -> str:
+    """The first of `architectures`. LoadError where there is none."""
+    return _Keys(checkpoint).architecture()
 
 
 def read_model_config(checkpoint: Checkpoint) -> ModelConfig:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from importlib import import_module
 from typing import Protocol, cast
 
 from octavo.errors import LoadError
 from octavo.kernels.ops import Array, KVCache, Ops
 from octavo.models.config import ModelConfig
+from octavo.models.converted import Classifier
 from octavo.runner.batch import Batch
 from octavo.weights.checkpoint import Weights
 
@@ -38,8 +40,27 @@ FAMILIES = {
 """`architectures` of config.json -> the module that holds a class of that name."""
 
 
+@dataclass(frozen=True)
+class Encoder:
+    """A family of encoders: its module, and how many of its positions no token has."""
+
+    module: str
+    reserved_positions: int = 0
+
+
+ENCODERS = {
+    "BertModel": Encoder("octavo.models.bert"),
+    "BertForSequenceClassification": Encoder("octavo.models.bert"),
+    "RobertaModel": Encoder("octavo.models.bert", 2),
+    "RobertaForSequenceClassification": Encoder("octavo.models.bert", 2),
+    "XLMRobertaModel": Encoder("octavo.models.bert", 2),
+    "XLMRobertaForSequenceClassification": Encoder("octavo.models.bert", 2),
+}
+"""The same for those that see a prompt as a whole, and generate nothing."""
+
+
 class Model(Protocol):
-    """A loaded decoder. Activations are float32."""
+    """A loaded model. Activations are float32."""
 
     config: ModelConfig
 
@@ -47,7 +68,8 @@ class Model(Protocol):
         """Run the flat batch, storing its keys and values: [r, h] final (normed) hidden states of `batch.logits_rows`."""
 
     def logits(self, hidden: Array) -> Array:
-        """[r, h] of `forward` -> [r, vocabulary]. Apart, so that a caller may take a few rows at a time."""
+        """[r, h] of `forward` -> [r, vocabulary], or [r, labels] of a classifier. Apart, so that a caller may take a few
+        rows at a time."""
 
 
 class _Family(Protocol):
@@ -59,10 +81,14 @@ def build_model(config: ModelConfig, weights: Weights, ops: Ops) -> Model:
 
     LoadError for an unknown architecture, and for tensors that are missing, left over or of the wrong shape.
     """
-    module = FAMILIES.get(config.architecture)
+    encoder = ENCODERS.get(config.architecture)
+    module = FAMILIES.get(config.architecture) if encoder is None else encoder.module
     if module is None:
-        raise LoadError(f"architecture {config.architecture!r} is not supported; supported: {', '.join(sorted(FAMILIES))}")
+        known = ", ".join(sorted([*FAMILIES, *ENCODERS]))
+        raise LoadError(f"architecture {config.architecture!r} is not supported; supported: {known}")
     family = cast(_Family, getattr(import_module(module), config.architecture))
     model = family(config, weights, ops)
+    if config.conversion == "classify":
+        model = Classifier(model, config, weights, ops)
     weights.finish()
     return model

@@ -39,7 +39,7 @@ def weights_bytes(
 def block_bytes(config: ModelConfig, block_size: int, dtype: np.dtype[Any], ops: Ops) -> int:
     """Bytes of one KV block in all layers, padding included."""
     _, kv_heads, head_size = config.qkv_heads
-    cache = ops.kv_cache(config.num_layers, 1, block_size, kv_heads, head_size, dtype)  # reserved, and never touched
+    cache = ops.kv_cache(config.cached_layers, 1, block_size, kv_heads, head_size, dtype)  # reserved, and never touched
     nbytes = cache.nbytes
     cache.close()
     return nbytes

@@ -42,12 +42,12 @@ def _step(session: Session, pairs: list[tuple[Request, BeamSearch]]) -> None:
             search.take([_position(job) for job in some])
 
 
-def _job(session: Session, request: Request, prompt: list[int]) -> Job:
+def _job(session: Session, request: Request, prompt: list[int]) -> Job[RequestCollector]:
     step = step_request(request, session.next_id(), prompt)
     return Job(step, RequestCollector(step, None, None, lambda request_id, index, reason: None))
 
 
-def _position(job: Job) -> TokenLogprobs:
+def _position(job: Job[RequestCollector]) -> TokenLogprobs:
     """What came of a step, as the engine gave it."""
     output = job.collector.output()
     logprobs = output.outputs[0].logprobs

@@ -6,10 +6,11 @@ import itertools
 import threading
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass
+from typing import Any, Generic, Protocol, TypeVar
 
 from octavo.engine.client import EngineClient
 from octavo.engine.intake import Intake
-from octavo.engine.request import Request
+from octavo.engine.request import Request, RequestDelta
 from octavo.engine.truncation import Truncation
 from octavo.errors import RequestError, UnavailableError, ValidationError
 from octavo.offline.collector import RequestCollector
@@ -21,12 +22,25 @@ from octavo.sampling.params import SamplingParams
 _IDLE_SECONDS = 1.0  # how long a poll may wait; with a request outstanding it does not wait at all
 
 
+class Collector(Protocol):
+    """Gathers what comes of one request."""
+
+    request_id: str
+    finished: bool
+
+    def add(self, delta: RequestDelta) -> None:
+        """Take what one step gave."""
+
+
+Gathers = TypeVar("Gathers", bound=Collector)
+
+
 @dataclass(frozen=True)
-class Job:
+class Job(Generic[Gathers]):
     """A request that was found good, and where its answers gather."""
 
     request: Request
-    collector: RequestCollector
+    collector: Gathers
 
 
 class Session:
@@ -36,7 +50,7 @@ class Session:
     def __init__(self, intake: Intake, client: EngineClient) -> None:
         self._intake: Intake | None = intake
         self._client = client
-        self._collectors: dict[str, RequestCollector] = {}
+        self._collectors: dict[str, Collector] = {}
         self._stepping = threading.Lock()
         self._numbers = itertools.count()
 
@@ -57,7 +71,7 @@ class Session:
         params: SamplingParams,
         priority: int = 0,
         truncation: Truncation | None = None,
-    ) -> Job:
+    ) -> Job[RequestCollector]:
         """Check a prompt and its parameters. Raises ValidationError (or the error that stands in the prompt's place)."""
         if isinstance(prompt, RequestError):
             raise prompt
@@ -75,7 +89,7 @@ class Session:
         )
         return Job(request, RequestCollector(request, prompt.text, self.intake.tokenizer, self._client.abort))
 
-    def run(self, jobs: Sequence[Job]) -> Generator[None, None, None]:
+    def run(self, jobs: Sequence[Job[Any]]) -> Generator[None, None, None]:
         """Submit the jobs and step until all have finished, yielding after each step; what came is in the collectors.
 
         Closing the iterator aborts what has not finished. Raises EngineDeadError when the engine has died.
@@ -107,7 +121,7 @@ class Session:
         self._client.close()
         release_freed_memory()
 
-    def _step(self, waiting: Sequence[RequestCollector]) -> None:
+    def _step(self, waiting: Sequence[Collector]) -> None:
         with self._stepping, interrupt_held_back():
             if all(collector.finished for collector in waiting):
                 return  # by a step of another thread

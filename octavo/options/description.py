@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import operator
 import os
 from collections.abc import Iterable, Mapping
@@ -31,15 +32,17 @@ def option(
     maximum: float | None = None,
     multiple_of: int | None = None,
     words: Mapping[str, int] | None = None,
+    holds_json: bool = False,
 ) -> Any:
     """A dataclass field with all that its flag, its check and its row in the docs need.
 
     `flags` are further spellings beside `--field-name`, `aliases` further spellings of choices. Numbers lie in
     [minimum, maximum], or in (above, maximum], or are what one of the `words` stands for.
+    `holds_json`: the text is a JSON object, and mappings become one.
     """
     limits = {"minimum": minimum, "above": above, "maximum": maximum, "multiple_of": multiple_of}
     spellings = {"flags": flags, "choices": choices, "aliases": {**(aliases or {}), **(words or {})}, "words": words or {}}
-    metadata = {"help": help, "group": group, **spellings, **limits}
+    metadata = {"help": help, "group": group, "holds_json": holds_json, **spellings, **limits}
     return field(default=default, metadata=metadata)
 
 
@@ -108,11 +111,19 @@ class Option:
         kind to int or float."""
         if self.many:
             return (value,) if isinstance(value, str) or not isinstance(value, Iterable) else tuple(value)
+        if self.metadata["holds_json"] and isinstance(value, Mapping):
+            return self._to_json(value)
         if self.type is str and isinstance(value, os.PathLike):
             return os.fspath(value)
         if self.type in (int, float) and hasattr(value, "__index__") and not isinstance(value, bool):
             return self.type(operator.index(value))
         return self.metadata["aliases"].get(value, value) if isinstance(value, str) else value
+
+    def _to_json(self, value: Mapping[Any, Any]) -> str:
+        try:
+            return json.dumps(dict(value))
+        except (TypeError, ValueError) as error:
+            raise self.error(f"takes values that JSON has: {error}") from None
 
     def check(self, value: Any) -> None:
         """Raise ConfigError unless type, choice and range fit."""

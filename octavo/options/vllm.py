@@ -9,9 +9,6 @@ from collections.abc import Mapping
 # since that is how vLLM spells "not given". A name whose only values are true and false is a switch without a value.
 NEUTRAL_VALUES: Mapping[str, tuple[str, ...]] = {
     # model
-    "runner": ("auto", "generate"),
-    "convert": ("auto", "none"),
-    "task": ("auto", "generate"),
     "tokenizer_mode": ("auto", "hf"),
     "tokenizer_revision": (),
     "code_revision": (),
@@ -28,8 +25,6 @@ NEUTRAL_VALUES: Mapping[str, tuple[str, ...]] = {
     "allowed_media_domains": (),
     "override_generation_config": (),
     "override_neuron_config": (),
-    "override_pooler_config": (),
-    "pooler_config": (),
     "logits_processors": (),
     "io_processor_plugin": (),
     "enable_prompt_embeds": ("false",),

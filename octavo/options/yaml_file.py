@@ -9,6 +9,7 @@ from typing import Any
 
 import yaml
 
+from octavo.config import OPTIONS
 from octavo.errors import ConfigError
 from octavo.options.configure import FIELD_NAMES, Given, plain_name, unknown
 from octavo.options.vllm import NEUTRAL_VALUES, RETIRED
@@ -62,7 +63,7 @@ def _options(path: str, content: dict[Any, Any], section: str = "") -> Iterator[
     for key, value in content.items():
         name = plain_name(str(key))
         spelling = f"{path}: {section}{key}"
-        if not isinstance(value, dict) or name in NEUTRAL_VALUES:
+        if not isinstance(value, dict) or name in NEUTRAL_VALUES or _holds_json(name):
             yield Given(_SECTION_NAMES.get(name, name) if section else name, value, spelling)
         elif section or name in FIELD_NAMES or name in RETIRED:
             raise ConfigError(f"{spelling} takes a value, not a mapping", parameter=name)
@@ -70,6 +71,10 @@ def _options(path: str, content: dict[Any, Any], section: str = "") -> Iterator[
             yield from _options(path, value, f"{key}.")
         else:
             raise _unknown_section(spelling, name)
+
+
+def _holds_json(name: str) -> bool:
+    return name in FIELD_NAMES and bool(OPTIONS[FIELD_NAMES[name]].metadata["holds_json"])
 
 
 def _once_each(path: str, given: list[Given]) -> list[Given]:

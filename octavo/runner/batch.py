@@ -19,3 +19,4 @@ class Batch:
     seq_lens: NDArray[np.int32]  # [s], keys in the cache after this step, the new ones included
     block_tables: NDArray[np.int32]  # [s, b], ids of the blocks that hold keys 0 .. seq_lens[i] - 1; the rest is unused
     logits_rows: NDArray[np.int32]  # [r], the tokens (rows of [t]) whose logits are wanted
+    token_types: NDArray[np.int32] | None = None  # [t], 1 in the second text of a pair; only encoders have them

@@ -70,8 +70,9 @@ class Rows:
         self._numbers = np.arange(max_num_seqs + 1, dtype=np.int32)
         self._states: list[SamplingState | None] = [None] * max_num_seqs
 
-    def add(self, new: NewRow, state: SamplingState) -> None:
-        """Fill a row with a sequence's tokens; its blocks come with its first `ScheduledRow`."""
+    def add(self, new: NewRow, state: SamplingState | None) -> None:
+        """Fill a row with a sequence's tokens; `state` is None where nothing is drawn. Its blocks come with its first
+        `ScheduledRow`."""
         prompt, output = new.request.prompt_token_ids, new.output_token_ids
         length = len(prompt) + len(output)
         self.token_ids[new.row, : len(prompt)] = prompt

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable
+from dataclasses import dataclass
 from typing import Any
 
 import msgspec
@@ -13,14 +14,23 @@ from starlette.types import Receive, Scope, Send
 from octavo.errors import OctavoError
 from octavo.server.body import ClientGoneError, parse_body
 from octavo.server.errors import Dialect, InternalError, ShuttingDownError
-from octavo.server.exchange import Exchange
+from octavo.server.exchange import Exchange, Headers
 from octavo.server.sse import stream
 from octavo.server.state import ServerState, offload
 
 Handler = Callable[[ServerState, Exchange], Awaitable[None]]
-BodyHandler = Callable[[ServerState, Exchange, Any], Awaitable["bytes | AsyncGenerator[bytes, None]"]]
+BodyHandler = Callable[[ServerState, Exchange, Any], Awaitable["bytes | Content | AsyncGenerator[bytes, None]"]]
 
 logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Content:
+    """A whole answer that is not JSON."""
+
+    body: bytes
+    content_type: bytes
+    headers: Headers
 
 
 class Endpoint:
@@ -47,18 +57,28 @@ class BodyEndpoint:
     """
 
     def __init__(
-        self, path: str, server: ServerState, struct: type[msgspec.Struct], handler: BodyHandler, dialect: Dialect
+        self,
+        path: str,
+        server: ServerState,
+        struct: type[msgspec.Struct],
+        handler: BodyHandler,
+        dialect: Dialect,
+        task: str | None = None,
     ) -> None:
+        """`task`: what the model must be there for; None: anything."""
         self.path = path
         self._server = server
         self._struct = struct
         self._handler = handler
         self._dialect = dialect
+        self._task = task
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         exchange = Exchange(scope, receive, send, self._dialect)
         try:
-            self._server.ready()
+            _, model = self._server.ready()
+            if self._task is not None:
+                model.check_task(self._task, self.path)
             data = await exchange.body()
             body = await offload(len(data), lambda: parse_body(self._struct, data))
             await exchange.run(self._work(exchange, body))
@@ -85,6 +105,9 @@ class BodyEndpoint:
             if isinstance(answer, bytes):
                 exchange.on_end.close()  # it is there: no deadline can come between its parts
                 await exchange.respond(answer)
+            elif isinstance(answer, Content):
+                exchange.on_end.close()
+                await exchange.respond(answer.body, content_type=answer.content_type, headers=answer.headers)
             else:
                 await stream(exchange, answer)
             self._server.answered()

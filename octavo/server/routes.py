@@ -13,6 +13,7 @@ from octavo.server.anthropic import schema as messages_schema
 from octavo.server.endpoint import BodyEndpoint, BodyHandler, Endpoint, Handler
 from octavo.server.errors import OPENAI, Dialect
 from octavo.server.openai import chat, chat_schema, completions, models, tokenize
+from octavo.server.pooling import embeddings, scoring, tasks
 from octavo.server.responses import routes as responses
 from octavo.server.responses import schema as responses_schema
 from octavo.server.state import ServerState
@@ -42,11 +43,12 @@ class BodyOperation:
     response: type[msgspec.Struct]
     chunk: type[msgspec.Struct] | None = None
     dialect: Dialect = OPENAI
+    task: str | None = "generate"  # what the model must be there for; None: anything
     methods = ("POST",)
 
     def endpoint(self, server: ServerState) -> ASGIApp:
         """The route's application."""
-        return BodyEndpoint(self.path, server, self.request, self.handler, self.dialect)
+        return BodyEndpoint(self.path, server, self.request, self.handler, self.dialect, self.task)
 
 
 OPERATIONS: tuple[Operation | BodyOperation, ...] = (
@@ -100,6 +102,29 @@ OPERATIONS: tuple[Operation | BodyOperation, ...] = (
         messages_schema.CountTokensResponse,
         dialect=messages.DIALECT,
     ),
-    BodyOperation("/tokenize", tokenize.tokenize, tokenize.TokenizeRequest, tokenize.TokenizeResponse),
-    BodyOperation("/detokenize", tokenize.detokenize, tokenize.DetokenizeRequest, tokenize.DetokenizeResponse),
+    BodyOperation(
+        "/v1/embeddings",
+        embeddings.create_embedding,
+        embeddings.EmbeddingRequest,
+        embeddings.EmbeddingResponse,
+        task="embed",
+    ),
+    BodyOperation("/pooling", tasks.create_pooling, tasks.PoolingRequest, tasks.PoolingResponse, task="pooling"),
+    BodyOperation(
+        "/classify",
+        tasks.create_classification,
+        tasks.ClassificationRequest,
+        tasks.ClassificationResponse,
+        task="classify",
+    ),
+    *(
+        BodyOperation(path, scoring.create_score, scoring.ScoreRequest, scoring.ScoreResponse, task="score")
+        for path in ("/score", "/v1/score")
+    ),
+    *(
+        BodyOperation(path, scoring.create_rerank, scoring.RerankRequest, scoring.RerankResponse, task="score")
+        for path in ("/rerank", "/v1/rerank", "/v2/rerank")
+    ),
+    BodyOperation("/tokenize", tokenize.tokenize, tokenize.TokenizeRequest, tokenize.TokenizeResponse, task=None),
+    BodyOperation("/detokenize", tokenize.detokenize, tokenize.DetokenizeRequest, tokenize.DetokenizeResponse, task=None),
 )

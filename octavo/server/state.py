@@ -45,6 +45,21 @@ class Model:
             aliases = ", ".join(self.names)
             raise NotFoundError(f"The model `{name[:256]}` does not exist. Valid aliases: {aliases}.", parameter="model")
 
+    @property
+    def tasks(self) -> tuple[str, ...]:
+        """What it is there for: "generate", or what a pooling model has."""
+        pooling = self.intake.pooling
+        if pooling is None:
+            return ("generate",)
+        return ("pooling", *pooling.tasks, *(("score",) if pooling.scores else ()))
+
+    def check_task(self, task: str, path: str) -> None:
+        """Raises NotFoundError, saying what the model is there for, where a path asks for something else."""
+        if task not in self.tasks:
+            served = "generate" if self.intake.pooling is None else " and ".join(self.tasks[1:])
+            hint = "; --runner pooling would make it embed" if self.intake.pooling is None else ""
+            raise NotFoundError(f"The model `{self.names[0]}` serves {served}, and {path} needs a model for {task}{hint}.")
+
 
 @dataclass
 class ServerState:

@@ -13,6 +13,7 @@ from octavo.text.detokenizer import Detokenizer
 from octavo.text.pieces import PieceDecoder, read_decoder
 
 if TYPE_CHECKING:
+    from tokenizers import Encoding
     from tokenizers import Tokenizer as Backend
 
 
@@ -40,6 +41,7 @@ class Tokenizer:
         self.special_ids: frozenset[int] = frozenset(id for id, token in added.items() if token.special)
         self.bos_token_id = self._id_of("bos_token")
         self.eos_token_id = self._id_of("eos_token")
+        self.pad_token_id = self._id_of("pad_token")
         own = () if self.eos_token_id is None else (self.eos_token_id,)
         self.eos_token_ids: tuple[int, ...] = tuple(dict.fromkeys([*own, *eos_token_ids]))
         bos = self.bos_token_id
@@ -85,10 +87,60 @@ class Tokenizer:
             del ids[0]
         return ids
 
+    def encode_within(self, text: str, limit: int, side: str, add_special_tokens: bool = True) -> tuple[list[int], int]:
+        """As `encode`, but of at most `limit` tokens: what the tokenizer puts round a text stays, and the text is cut, on
+        the left or the right. The second number is how many tokens were dropped. ValidationError where not even what is put
+        round it fits."""
+        (content,) = self._contents([text])
+        room = limit - (self._backend.num_special_tokens_to_add(False) if add_special_tokens else 0)
+        dropped = max(0, len(content.ids) - room)
+        if room < 1:
+            raise ValidationError(_no_room_message(limit), parameter="truncate_prompt_tokens", value=limit)
+        content.truncate(room, direction=side)
+        return list(self._backend.post_process(content, None, add_special_tokens).ids), dropped
+
+    def first_tokens(self, text: str, limit: int) -> str:
+        """As much of a text, from its start, as has `limit` tokens."""
+        encoding = self._backend.encode(text, add_special_tokens=False)  # with offsets
+        return text if len(encoding.ids) <= limit else text[: encoding.offsets[limit - 1][1]]
+
+    def encode_pair(
+        self, first: str, second: str, limits: tuple[int | None, int | None], limit: int | None, side: str
+    ) -> tuple[list[int], int | None, int]:
+        """Two texts as one input: its ids, where the second type of tokens begins (None: there is none), and how many tokens
+        were dropped to leave each text at most its own of `limits`, and all of it `limit`, for which the longer text is cut
+        first."""
+        contents = self._contents([first, second])
+        sizes = [len(content.ids) for content in contents]
+        keep = [size if most is None else min(size, most) for size, most in zip(sizes, limits, strict=True)]
+        if limit is not None:
+            room = limit - self._backend.num_special_tokens_to_add(True)
+            if room < 2:
+                raise ValidationError(_no_room_message(limit), parameter="truncate_prompt_tokens", value=limit)
+            keep = _longest_first(keep, room)
+        for content, size in zip(contents, keep, strict=True):
+            content.truncate(size, direction=side)
+        joined = self._backend.post_process(contents[0], contents[1], True)
+        types: list[int] = joined.type_ids
+        return list(joined.ids), types.index(1) if 1 in types else None, sum(sizes) - sum(keep)
+
+    def _contents(self, texts: list[str]) -> list[Encoding]:
+        """Without what is put round a text. ValidationError for a lone surrogate."""
+        try:
+            return self._backend.encode_batch_fast(texts, add_special_tokens=False)
+        except TypeError:
+            text = next(text for text in texts if any("\ud800" <= character <= "\udfff" for character in text))
+            raise ValidationError(_surrogate_message(text), parameter="prompt") from None
+
     def decode(self, token_ids: Sequence[int], skip_special_tokens: bool = True) -> str:
         """The text of `token_ids` as a text of its own; ids that stand for nothing are left out."""
         detokenizer = Detokenizer(self, skip_special_tokens=skip_special_tokens)
         return detokenizer.push_all(token_ids) + detokenizer.finish()
+
+    def join(self, token_ids: Sequence[int]) -> str:
+        """The text of `token_ids` as the tokenizers library has it, special tokens included: of any tokenizer, also of one
+        whose tokens alone do not say what they add to a text."""
+        return str(self._backend.decode(list(token_ids), skip_special_tokens=False))
 
     def token_text(self, token_id: int) -> str:
         """The token as the vocabulary spells it ("Ġworld"); "" for an id that stands for nothing."""
@@ -107,6 +159,17 @@ class Tokenizer:
 def _surrogate_message(text: str) -> str:
     position = next((i for i, character in enumerate(text) if "\ud800" <= character <= "\udfff"), None)
     return f"The text is not valid Unicode: it holds a lone surrogate at character {position}"
+
+
+def _no_room_message(limit: int) -> str:
+    return f"truncate_prompt_tokens {limit} leaves no room for a text beside the tokens that the tokenizer adds; give more"
+
+
+def _longest_first(sizes: list[int], room: int) -> list[int]:
+    """Two sizes that together fit into the room: tokens are taken from whichever is longer."""
+    shorter = min(min(sizes), room // 2) if sum(sizes) > room else min(sizes)
+    longer = min(max(sizes), room - shorter)
+    return [shorter, longer] if sizes[0] < sizes[1] else [longer, shorter]
 
 
 def load_tokenizer(path: Path) -> Tokenizer:

@@ -27,7 +27,7 @@ PLAIN_TYPES: Mapping[str, np.dtype[Any]] = {
     "BF16": np.dtype(ml_dtypes.bfloat16),
 }
 # Buffers that old checkpoints carry and every model computes for itself.
-_RECOMPUTED = (".rotary_emb.inv_freq", ".rotary_emb.cos_cached", ".rotary_emb.sin_cached")
+_RECOMPUTED = (".rotary_emb.inv_freq", ".rotary_emb.cos_cached", ".rotary_emb.sin_cached", "embeddings.position_ids")
 
 
 class StoredProjection(Protocol):

@@ -63,7 +63,8 @@ def select_tokenizer_files(model: HubId, files: Sequence[str]) -> tuple[list[str
 def _is_description(name: str) -> bool:
     """Configuration, tokenizer and templates: everything but weights that serving may need."""
     if "/" in name:
-        return name.startswith("additional_chat_templates/") and name.endswith(".jinja")
+        is_template = name.startswith("additional_chat_templates/") and name.endswith(".jinja")
+        return is_template or re.fullmatch(r"\d+_\w+/config\.json", name) is not None  # of sentence-transformers' modules
     return name.endswith((".json", ".jinja")) or name == "tokenizer.model"
 
 

@@ -78,6 +78,8 @@ def _batch_variables(batch: Batch) -> tuple[Sequence[int], Sequence[int]]:
     if batch.query_starts.shape != (sequences + 1,) or tables.ndim != 2 or len(tables) != sequences:
         shapes = batch.query_starts.shape, tables.shape
         raise ValueError(f"{sequences} lengths; query starts and tables have shapes {shapes}")
+    if batch.token_types is not None and batch.token_types.shape != (tokens,):
+        raise ValueError(f"expected {tokens} token types, got shape {batch.token_types.shape}")
     arrays = (
         address(batch.token_ids, INT32),
         address(batch.positions, INT32),
@@ -86,5 +88,6 @@ def _batch_variables(batch: Batch) -> tuple[Sequence[int], Sequence[int]]:
         address(batch.seq_lens, INT32),
         address(tables, INT32),
         address(batch.logits_rows, INT32),
+        0 if batch.token_types is None else address(batch.token_types, INT32),
     )
     return (tokens, sequences, len(batch.logits_rows), tables.shape[1]), arrays

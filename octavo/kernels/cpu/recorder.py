@@ -19,7 +19,7 @@ from octavo.runner.batch import Batch
 # The first variables of every program; behind them those of rotary tables (address, rows), then the slots.
 _CONTEXT, _CACHE, _TOKENS, _SEQUENCES, _RESULTS, _TABLE_WIDTH, _OUTPUT = range(7)
 _FIRST_ARRAY = 7  # of the batch, in the order of its fields
-_FIRST_FREE = 14
+_FIRST_FREE = 15
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +77,7 @@ class Recorder:
             ((sequences,), INT32),
             ((sequences, Count(_TABLE_WIDTH)), INT32),
             ((results,), INT32),
+            ((tokens,), INT32),
         ]
         arrays: list[Any] = [StandIn(*each, _FIRST_ARRAY + i) for i, each in enumerate(shapes)]
         self.batch = Batch(*arrays)

@@ -95,7 +95,12 @@ async def detokenize(server: ServerState, exchange: Exchange, body: DetokenizeRe
     if wrong is not None:
         text = f"tokens[{wrong}] is {body.tokens[wrong]}, which is outside of the vocabulary of {size} tokens."
         raise ValidationError(text, parameter="tokens")
-    text = await offload(len(body.tokens), lambda: tokenizer.decode(body.tokens, skip_special_tokens=False))
+    generates = model.intake.pooling is None
+
+    def work() -> str:
+        return tokenizer.decode(body.tokens, skip_special_tokens=False) if generates else tokenizer.join(body.tokens)
+
+    text = await offload(len(body.tokens), work)
     return msgspec.json.encode(DetokenizeResponse(text))
 
 

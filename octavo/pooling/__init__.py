@@ -1,0 +1,1 @@
+"""Pooling models: what they embed, classify and score, by the model's files and the options."""

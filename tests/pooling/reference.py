@@ -1,0 +1,48 @@
+"""What Transformers says of pooling models, in float32. Needs torch; imported by the oracle's tests and `derive` only."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from transformers import AutoModel, AutoModelForSequenceClassification, AutoTokenizer
+
+
+def sentence_vectors(folder: Path, texts: list[str]) -> NDArray[np.float32]:
+    """As sentence-transformers has it: mean over the mask, length 1."""
+    tokenizer, model = AutoTokenizer.from_pretrained(folder), AutoModel.from_pretrained(folder, dtype=torch.float32).eval()
+    vectors = []
+    for text in texts:
+        tokens = tokenizer(text, return_tensors="pt", padding=False, truncation=True, max_length=256)
+        with torch.inference_mode():
+            hidden = model(**tokens).last_hidden_state[0]
+        vectors.append(torch.nn.functional.normalize(hidden.mean(dim=0), dim=0).numpy())
+    return np.stack(vectors)
+
+
+def cross_encoder_logits(folder: Path, pairs: list[tuple[str, str]]) -> NDArray[np.float32]:
+    """Logits [pairs, labels]."""
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    model = AutoModelForSequenceClassification.from_pretrained(folder, dtype=torch.float32).eval()
+    rows = []
+    for first, second in pairs:
+        tokens = tokenizer(first, second, return_tensors="pt", padding=False, truncation=False)
+        with torch.inference_mode():
+            rows.append(model(**tokens).logits[0].numpy())
+    return np.stack(rows)
+
+
+def hidden_states(folder: Path, prompts: list[list[int]]) -> list[NDArray[np.float32]]:
+    """Final hidden states [tokens, h] of each prompt."""
+    model = AutoModel.from_pretrained(folder, dtype=torch.float32).eval()
+    with torch.inference_mode():
+        return [model(torch.tensor([prompt])).last_hidden_state[0].numpy() for prompt in prompts]
+
+
+def class_logits(folder: Path, prompts: list[list[int]]) -> list[NDArray[np.float32]]:
+    """Logits [labels] of each prompt, which is not padded."""
+    model = AutoModelForSequenceClassification.from_pretrained(folder, dtype=torch.float32).eval()
+    with torch.inference_mode():
+        return [model(torch.tensor([prompt])).logits[0].numpy() for prompt in prompts]
