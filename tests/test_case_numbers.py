@@ -17,6 +17,7 @@ NUMBERS = (
     *(124, 125, 127, 128, 130, 131, 133, 134),  # validation
     *(136, 137, 139, 140),  # embeddings
     *(142, 143, 145, 146),  # templates
+    *(148, 149, 151, 152, 154),  # loading
     *(164, 166, 167),  # operation
 )
 _TEST = re.compile(r"^ *def test_((?:c\d{2,3}_)+)\w+\(", re.MULTILINE)

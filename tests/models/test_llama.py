@@ -26,14 +26,14 @@ def test_logits_in_one_piece_in_chunks_and_token_by_token(variant: str, backend:
     ops.close()
 
 
-def test_the_embedding_may_be_stored_under_the_heads_name() -> None:
+def test_c148_the_embedding_may_be_stored_under_the_heads_name() -> None:
     checkpoint = tiny_checkpoint(tiny_config(tie_word_embeddings=True), TINY_SEED)
     checkpoint.tensors["lm_head.weight"] = checkpoint.tensors.pop("model.embed_tokens.weight")
     ops = NumpyOps()
     assert logits_error(logits_of(tiny_model(ops, checkpoint), ops, tiny_prompt(), 512), GOLDEN["tied"]) < TOLERANCE
 
 
-def test_a_tied_head_that_is_stored_as_well_is_left_alone() -> None:
+def test_c149_a_tied_head_that_is_stored_as_well_is_left_alone() -> None:
     checkpoint = tiny_checkpoint(tiny_config(tie_word_embeddings=True), TINY_SEED)
     checkpoint.tensors["lm_head.weight"] = np.zeros_like(checkpoint.tensors["model.embed_tokens.weight"])
     ops = NumpyOps()
@@ -58,7 +58,7 @@ def test_a_tied_head_that_is_stored_as_well_is_left_alone() -> None:
         ({"attention_bias": True}, "no tensor model.layers.0.self_attn.q_proj.bias"),
     ],
 )
-def test_what_does_not_fit_is_refused_in_one_line(changes: dict[str, object], message: str) -> None:
+def test_c154_what_does_not_fit_is_refused_in_one_line(changes: dict[str, object], message: str) -> None:
     checkpoint = tiny_checkpoint(tiny_config())
     checkpoint.hf_config = tiny_config(**changes)
     with pytest.raises(LoadError, match=message) as caught:

@@ -207,7 +207,7 @@ def test_a_start_that_fails_is_one_line(tmp_path: Path, smollm2: Path) -> None:
         assert server.end() == (1, ["octavo: error: there is no such model\n"])
 
 
-def test_a_model_that_the_server_cannot_open_is_one_line(tmp_path: Path) -> None:
+def test_c154_a_model_that_the_server_cannot_open_is_one_line(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text("{}")
     with launched(tmp_path, tmp_path, Script(start_seconds=30)) as server:
         code, errors = server.end()

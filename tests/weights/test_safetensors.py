@@ -236,7 +236,7 @@ def test_rotary_buffers_are_tolerated(tmp_path: Path) -> None:
         ({"config.json": "{}", "model.safetensors": "\x09" + "\0" * 7 + '{"a": {}}'}, "entry for tensor 'a' is not valid"),
     ],
 )
-def test_what_is_no_model_is_said_in_one_line(tmp_path: Path, files: dict[str, str], words: str) -> None:
+def test_c154_what_is_no_model_is_said_in_one_line(tmp_path: Path, files: dict[str, str], words: str) -> None:
     for name, content in files.items():
         (tmp_path / name).write_text(content)
     with pytest.raises(LoadError, match=words) as info:
