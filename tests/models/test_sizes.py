@@ -19,9 +19,12 @@ from octavo.models.registry import build_model
 from octavo.models.sizes import activation_bytes, block_bytes, weights_bytes
 from octavo.runner.batch import Batch
 from octavo.weights.checkpoint import Checkpoint, Weights
+from tests.golden.derive_families import SEED, load
 from tests.models.backends import BACKENDS
+from tests.models.families import FAMILIES
 from tests.models.tiny import VARIANTS, TinyCheckpoint, tiny_checkpoint, tiny_config
 
+SHAPES = {name: values["shapes"] for name, values in load().items()}
 DTYPES = [np.dtype(np.float32), np.dtype(ml_dtypes.bfloat16)]
 
 
@@ -70,6 +73,14 @@ def test_weights(
     ops = BACKENDS[backend]()
     counted = weights_bytes(read_model_config(checkpoint), checkpoint, dtype, ops, quantization)
     assert counted == loaded_bytes(checkpoint, dtype, ops, quantization, monkeypatch)
+
+
+@pytest.mark.parametrize("quantization", [None, Quantization(8)], ids=str)
+@pytest.mark.parametrize("name", FAMILIES)
+def test_weights_of_every_family(name: str, quantization: Quantization | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    checkpoint, ops = FAMILIES[name].checkpoint(SHAPES[name], SEED), CpuOps(1)
+    counted = weights_bytes(read_model_config(checkpoint), checkpoint, DTYPES[1], ops, quantization)
+    assert counted == loaded_bytes(checkpoint, DTYPES[1], ops, quantization, monkeypatch)
 
 
 class Unreadable(TinyCheckpoint):
