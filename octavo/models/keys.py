@@ -23,12 +23,23 @@ ALIASES: dict[str, tuple[str, ...]] = {
 _LAYER_NORM: dict[str, Any] = {"rms_norm_eps": 1e-5}
 _CHATGLM: dict[str, Any] = {"partial_rotary_factor": 0.5, "rms_norm_eps": 1e-5}
 _GEMMA: dict[str, Any] = {"tie_word_embeddings": True, "head_dim": 256}
+_GEMMA3: dict[str, Any] = _GEMMA | {
+    "vocab_size": 262208,
+    "num_attention_heads": 8,
+    "num_key_value_heads": 4,
+    "max_position_embeddings": 131072,
+    "sliding_window": 4096,
+    "query_pre_attn_scalar": 256,
+    "rope_theta": 1000000.0,
+    "rope_local_base_freq": 10000.0,
+}
 DEFAULTS: dict[str, dict[str, Any]] = {
     "ChatGLMForConditionalGeneration": _CHATGLM,
     "ChatGLMModel": _CHATGLM,
     "GemmaForCausalLM": _GEMMA,
     "Gemma2ForCausalLM": _GEMMA | {"sliding_window": 4096, "query_pre_attn_scalar": 256},
-    "Gemma3ForCausalLM": _GEMMA | {"sliding_window": 4096, "query_pre_attn_scalar": 256, "rope_theta": 1000000.0},
+    "Gemma3ForCausalLM": _GEMMA3,
+    "Gemma3ForConditionalGeneration": _GEMMA3,
     "GlmForCausalLM": {"rms_norm_eps": 1.5625e-07, "partial_rotary_factor": 0.5, "attention_bias": True},
     "Glm4ForCausalLM": {"rms_norm_eps": 1.5625e-07, "partial_rotary_factor": 0.5, "attention_bias": True},
     "GPT2LMHeadModel": _LAYER_NORM | {"tie_word_embeddings": True, "hidden_act": "gelu_new"},
@@ -43,15 +54,19 @@ DEFAULTS: dict[str, dict[str, Any]] = {
 
 def complete(raw: dict[str, Any], architecture: str) -> dict[str, Any]:
     """config.json with the usual name of every key that has another, and what the architecture leaves out. A missing key and
-    null are the same."""
-    complete = dict(raw)
+    null are the same. Of a model that sees as well it is what describes the decoder."""
+    text = raw.get("text_config")
+    if isinstance(text, dict):
+        of_both = {name: raw[name] for name in ("architectures", "eos_token_id") if name in raw}
+        raw = raw | text | of_both
+    found = dict(raw)
     for name, others in ALIASES.items():
-        if complete.get(name) is None:
-            complete[name] = next((raw[other] for other in others if raw.get(other) is not None), None)
+        if found.get(name) is None:
+            found[name] = next((raw[other] for other in others if raw.get(other) is not None), None)
     for name, value in DEFAULTS.get(architecture, {}).items():
-        if complete.get(name) is None:
-            complete[name] = value
-    return {name: value for name, value in complete.items() if value is not None or name in raw}
+        if found.get(name) is None:
+            found[name] = value
+    return {name: value for name, value in found.items() if value is not None or name in raw}
 
 
 def stored_name(raw: dict[str, Any], name: str) -> str:

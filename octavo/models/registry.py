@@ -22,6 +22,7 @@ FAMILIES = {
     "GPTNeoXForCausalLM": "octavo.models.gpt_neox",
     "Gemma2ForCausalLM": "octavo.models.gemma2",
     "Gemma3ForCausalLM": "octavo.models.gemma3",
+    "Gemma3ForConditionalGeneration": "octavo.models.gemma3",
     "GemmaForCausalLM": "octavo.models.gemma",
     "Glm4ForCausalLM": "octavo.models.glm",
     "GlmForCausalLM": "octavo.models.glm",

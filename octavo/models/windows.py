@@ -7,7 +7,7 @@ from typing import Any
 _EVERY_LAYER = ("MistralForCausalLM", "MixtralForCausalLM", "Phi3ForCausalLM", "Starcoder2ForCausalLM")
 _FROM_A_LAYER_ON = "max_window_layers"  # of families with use_sliding_window
 # Architectures in which every n-th layer sees everything, and the others a window: n, if config.json does not say it.
-_ALTERNATING = {"Gemma2ForCausalLM": 2, "Gemma3ForCausalLM": 6, "GptOssForCausalLM": 2}
+_ALTERNATING = {"Gemma2ForCausalLM": 2, "Gemma3ForCausalLM": 6, "Gemma3ForConditionalGeneration": 6, "GptOssForCausalLM": 2}
 
 
 def layer_windows(raw: dict[str, Any], architecture: str, layers: int) -> tuple[int | None, ...]:

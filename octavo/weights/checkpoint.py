@@ -153,8 +153,10 @@ class Weights:
             start += size
 
     def ignore(self, name: str) -> None:
-        """Let a tensor be stored that no model needs."""
-        self._ledger.settle(self._resolve(self._prefix + name)[0])
+        """Let a tensor be stored that no model needs, or all whose names begin with `name` and a dot."""
+        stored = self._resolve(self._prefix + name)[0]
+        for each in [each for each in self._ledger.pending if each == stored or each.startswith(f"{stored}.")]:
+            self._ledger.settle(each)
 
     def take(self, name: str, shape: Sequence[int]) -> NDArray[Any]:
         """The tensor as `dtype` (converted only if the file differs). LoadError names a missing tensor or both shapes."""

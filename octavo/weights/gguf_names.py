@@ -5,6 +5,7 @@ A new family is one more entry of `FAMILIES`, with what differs from Llama.
 
 from __future__ import annotations
 
+import math
 import re
 from dataclasses import dataclass, field
 from typing import Any
@@ -173,4 +174,7 @@ def _rope_scaling(prefix: str, metadata: dict[str, Any]) -> dict[str, Any]:
     for key, name in names.items():
         if f"{prefix}.rope.scaling.{key}" in metadata:
             scaling[name] = metadata[f"{prefix}.rope.scaling.{key}"]
+    factor = scaling["factor"]
+    if kind == "yarn" and "attention_factor" in scaling and isinstance(factor, int | float) and factor > 1:
+        scaling["attention_factor"] *= 1 + 0.1 * math.log(factor)  # llama.cpp's comes on top of the usual one
     return scaling

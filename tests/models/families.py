@@ -115,6 +115,12 @@ def _with_unit_head(tensors: Tensors) -> Tensors:
     return tensors | {"lm_head.weight": head / np.linalg.norm(head, axis=1, keepdims=True)}
 
 
+def _seeing(tensors: Tensors) -> Tensors:
+    """As the files of Gemma 3 have it that see as well."""
+    stored = {f"language_model.{name}": tensor for name, tensor in tensors.items()}
+    return stored | {"vision_tower.vision_model.post_layernorm.bias": np.zeros(3, np.float32)}
+
+
 def _internlm2(tensors: Tensors) -> Tensors:
     """As InternLM2 stores what Transformers calls Llama: 2 KV heads, each behind its 2 queries, of 16."""
     names = {
@@ -162,6 +168,10 @@ _LLAMA = _config("LlamaForCausalLM", "llama")
 _QWEN2 = _config("Qwen2ForCausalLM", "qwen2")
 _GEMMA = {"head_dim": 16, "hidden_activation": "gelu_pytorch_tanh", "tie_word_embeddings": True}
 _GEMMA2 = _GEMMA | {"query_pre_attn_scalar": 24, "sliding_window": 20}
+_GEMMA3_OF_SEEING = {name: value for name, value in (_SMALL | _GEMMA2).items() if name != "tie_word_embeddings"} | {
+    "sliding_window": 20,
+    "rope_scaling": {"rope_type": "linear", "factor": 8.0},
+}
 _GLM = {"head_dim": 16, "partial_rotary_factor": 0.5, "attention_bias": True, "rms_norm_eps": 1e-5}
 _CHATGLM = {
     "architectures": ["ChatGLMModel"],
@@ -218,6 +228,11 @@ FAMILIES: dict[str, Family] = {
                 "full_attention": {"rope_type": "linear", "rope_theta": 20000.0, "factor": 8.0},
             },
         )
+    ),
+    "gemma3_text_of_seeing": Family(
+        {"architectures": ["Gemma3ForConditionalGeneration"], "model_type": "gemma3", "text_config": _GEMMA3_OF_SEEING},
+        _config("Gemma3ForCausalLM", "gemma3_text", **_GEMMA3_OF_SEEING),
+        _seeing,
     ),
     "phi3": Family(_config("Phi3ForCausalLM", "phi3", sliding_window=20)),
     "phi3_longrope": Family(_config("Phi3ForCausalLM", "phi3", rope_scaling=LONGROPE, original_max_position_embeddings=256)),
