@@ -22,6 +22,7 @@ from octavo.engine.swap import SwapManager
 from octavo.errors import ConfigError, EngineDeadError, ValidationError
 from octavo.grammar.matchers import Matchers
 from octavo.pooling.params import Pooled
+from octavo.sampling.sampler import MASKED
 from octavo.sampling.stopping import finish_reason
 
 logger = logging.getLogger(__name__)
@@ -111,7 +112,7 @@ class Engine:
                 in_chunks=self._computes_in_chunks,
             )
         except ValidationError as error:
-            self._refuse(request, error.message)
+            self._refuse(request, error.message, is_refusal=True)
             return
         if request.grammar is None:
             self._queue(request)
@@ -242,10 +243,12 @@ class Engine:
                 logger.error("The grammar of request %s cannot be used", request.request_id, exc_info=error)
                 self._refuse(request, f"The grammar cannot be used: {error}", ended)
 
-    def _refuse(self, request: Request, message: str, without: frozenset[int] = frozenset()) -> None:
+    def _refuse(
+        self, request: Request, message: str, without: frozenset[int] = frozenset(), *, is_refusal: bool = False
+    ) -> None:
         indexes = [index for index in range(request.params.n) if index not in without]
         self._counters.num_failed += len(indexes)
-        self._pending += [_error_delta(request, index, message) for index in indexes]
+        self._pending += [_error_delta(request, index, message, is_refusal) for index in indexes]
 
     def _run(self, plan: StepPlan) -> None:
         self._counters.num_steps += bool(plan.scheduled)
@@ -287,7 +290,7 @@ class Engine:
         sequence.scheduled_time = sequence.scheduled_time or now
         if result.error is not None:
             self._end(sequence, "error")
-            self._pending.append(_error_delta(request, sequence.index, result.error))
+            self._pending.append(_error_delta(request, sequence.index, result.error, result.error == MASKED))
             return
         if result.prompt_logprobs is not None:
             sequence.collect_prompt_logprobs(scheduled.start, result.prompt_logprobs)
@@ -364,5 +367,5 @@ class Engine:
             self._counters.num_finished += 1
 
 
-def _error_delta(request: Request, index: int, message: str) -> RequestDelta:
-    return RequestDelta(request_id=request.request_id, index=index, finish_reason="error", error=message)
+def _error_delta(request: Request, index: int, message: str, is_refusal: bool = False) -> RequestDelta:
+    return RequestDelta(request.request_id, index, finish_reason="error", error=message, is_refusal=is_refusal)

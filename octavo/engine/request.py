@@ -75,6 +75,7 @@ class RequestDelta(msgspec.Struct, omit_defaults=True):
     finish_reason: str | None = None  # stop | length | abort | error
     stop_reason: int | None = None  # the stop token's id, unless it is the tokenizer's EOS
     error: str | None = None  # with finish_reason "error"
+    is_refusal: bool = False  # with `error`: what the request asks for cannot be had; the engine is as it should be
     num_cached_tokens: int = 0  # of the prompt, found in the prefix cache at first; with the first delta
     num_preemptions: int = 0
     scheduled_time: float = 0.0  # time.time() of the first step that computed any of it; with the first delta

@@ -35,7 +35,10 @@ from octavo.sampling.logprobs import token_logprobs
 from octavo.sampling.rng import uniforms
 from octavo.sampling.state import SamplingState
 
-MASKED = "every token is masked"
+MASKED = (
+    "every token is masked: no token is left that `structured_outputs` (or `response_format`, a forced call), `bad_words`, "
+    "`allowed_token_ids` and `min_tokens` of the request all let come next"
+)
 NOT_FINITE = "the model's logits are not finite"
 NO_SEED = "the request has no seed"
 

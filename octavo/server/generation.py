@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Protocol, TypeVar
 
 from octavo.engine.request import Request, RequestDelta, TokenLogprobs
-from octavo.errors import EngineError, OctavoError
+from octavo.errors import EngineError, OctavoError, ValidationError
 from octavo.parsing.answer import AnswerParser
 from octavo.parsing.parts import Part, ToolCall, reasoning_and_calls
 from octavo.parsing.pipeline import OutputPipeline, Piece
@@ -113,8 +113,8 @@ class Generation:
     def events(self) -> Events:
         """Every piece with its choice, as it comes; each choice's last has a finish_reason. Closing it aborts the rest.
 
-        Raises EngineError when a sequence fails and EngineDeadError when the engine does; the other sequences are then
-        aborted.
+        Raises ValidationError when a sequence cannot be what was asked for, EngineError when it fails and EngineDeadError
+        when the engine does; the other sequences are then aborted.
         """
         n = len(self.choices) // len(self.prompts)
         sources = [self._prompt_events(prompt, self.choices[i * n : (i + 1) * n]) for i, prompt in enumerate(self.prompts)]
@@ -165,6 +165,8 @@ class Generation:
 
     def _advance(self, choice: Choice, delta: RequestDelta) -> Piece:
         if delta.finish_reason == "error":
+            if delta.is_refusal:
+                raise ValidationError(delta.error or "The request cannot be served.")
             raise EngineError(delta.error or "The request failed in the engine.")
         prompt = choice.prompt
         if choice.num_tokens == 0:

@@ -12,7 +12,7 @@ import pytest
 
 from tests.e2e.conftest import KEY, serve
 from tests.e2e.test_sdk import NODE
-from tests.server.process import ServerProcess
+from tests.server.process import ServerProcess, server_process
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 EXPECTED = {
@@ -57,3 +57,15 @@ def test_the_node_example_prints_what_it_is_for(octavo: ServerProcess, tmp_path:
 def test_the_back_off_waits_for_a_server_that_loads(smollm2: Path) -> None:
     with serve(smollm2) as server:
         assert "Paris" in run(server, sys.executable, EXAMPLES / "back_off.py")
+
+
+def test_the_server_may_be_started_from_python(smollm2: Path) -> None:
+    options = {"model": str(smollm2), "port": 0, "api_key": KEY, "max_model_len": 512}
+    options |= {"enable_auto_tool_choice": True, "tool_call_parser": "hermes"}
+    start = f"from octavo.entrypoints.openai.api_server import run; raise SystemExit(run(**{options!r}))"
+    with server_process("-c", start) as server:
+        server.wait_for_log("  ready ")
+        printed = run(server, sys.executable, EXAMPLES / "tool_loop.py")
+        server.process.terminate()
+        assert server.end()[0] == 0
+    assert "It is 21 degrees Celsius in Paris." in printed

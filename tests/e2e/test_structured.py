@@ -128,3 +128,13 @@ def test_c62_hostile_grammars_disturb_nobody(octavo: ServerProcess) -> None:
         assert response.status_code in expected, (structured, response.text)
         assert octavo.http.post("/v1/chat/completions", json=GOLDEN).json()["choices"] == golden
     assert octavo.http.get("/health").status_code == 200
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_constraints_that_contradict_one_another_are_the_clients_mistake(client: openai.OpenAI, stream: bool) -> None:
+    """Each can be met; all together leave no token. Nothing is wrong with the server, and nobody should try again."""
+    more = {"structured_outputs": {"choice": ["yes"]}, "bad_words": ["y", "ye", "yes"]}
+    with pytest.raises(openai.BadRequestError, match="no token is left") as refused:
+        list(client.chat.completions.create(model=MODEL, **GOLDEN, stream=stream, extra_body=more))
+    assert refused.value.body["type"] == "BadRequestError"
+    assert client.chat.completions.create(model=MODEL, **GOLDEN).choices[0].message.content

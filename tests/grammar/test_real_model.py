@@ -11,6 +11,7 @@ import pytest
 
 from octavo import LLM, SamplingParams, StructuredOutputsParams
 from octavo.outputs import RequestOutput
+from octavo.sampling.sampler import MASKED
 from tests.grammar.schemas import SCHEMAS, validate
 
 PROMPT = "Here is some JSON:\n"
@@ -98,7 +99,7 @@ def test_a_grammar_that_fails_later_ends_its_request_alone(llm: LLM) -> None:
     good = SamplingParams(structured_outputs=structured, temperature=0)
     outputs = llm.generate(["Well: "] * 3, [good, bad, good])
     assert [output.outputs[0].finish_reason for output in outputs] == ["stop", "error", "stop"]
-    assert outputs[1].error == "every token is masked"
+    assert outputs[1].error == MASKED
     assert outputs[0].outputs[0].text == outputs[2].outputs[0].text
 
 

@@ -14,7 +14,7 @@ from octavo.engine.request import Request
 from octavo.sampling.logits import forbidden
 from octavo.sampling.logprobs import FLOOR
 from octavo.sampling.params import SamplingParams
-from octavo.sampling.sampler import SampleResult, sample
+from octavo.sampling.sampler import MASKED, SampleResult, sample
 from octavo.sampling.state import SamplingState
 
 EOS = [2]
@@ -50,7 +50,7 @@ def test_the_mask_decides() -> None:
     assert draw(RISING, mask=Mask({1, 3, 7})).token_id == 7
     assert draw(RISING, mask=Mask(None)).token_id == 9
     assert draw(RISING, mask=Mask({1, 3}), logit_bias={9: 100.0}).token_id == 3
-    assert draw(RISING, mask=Mask(set())).error == "every token is masked"
+    assert draw(RISING, mask=Mask(set())).error == MASKED
     assert draw(RISING, mask=Mask({1}, error="the grammar cannot be followed")).error == "the grammar cannot be followed"
 
 
@@ -63,7 +63,7 @@ def test_a_mask_is_one_bit_for_each_token(allowed: set[int], vocab_size: int) ->
 def test_before_min_tokens_the_text_ends_only_where_it_must() -> None:
     assert draw([0.0, 1.0, 9.0, 3.0], mask=Mask({1, 2}), min_tokens=3).token_id == 1
     assert draw([0.0, 1.0, 9.0, 3.0], mask=Mask({2}), min_tokens=3).token_id == 2
-    assert draw([0.0, 1.0, 9.0, 3.0], allowed_token_ids=[2], min_tokens=3).error == "every token is masked"
+    assert draw([0.0, 1.0, 9.0, 3.0], allowed_token_ids=[2], min_tokens=3).error == MASKED
 
 
 def test_allowed_token_ids() -> None:

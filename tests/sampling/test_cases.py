@@ -13,7 +13,7 @@ import pytest
 from octavo.engine.request import Request
 from octavo.sampling.logprobs import FLOOR, token_logprobs
 from octavo.sampling.params import SamplingParams
-from octavo.sampling.sampler import SampleResult, sample
+from octavo.sampling.sampler import MASKED, SampleResult, sample
 from octavo.sampling.state import SamplingState
 from octavo.sampling.stopping import finish_reason
 from tests.sampling import reference
@@ -131,14 +131,14 @@ def test_a_bad_row_fails_alone() -> None:
         assert [results[i] for i in (0, 2, 5)] == [expected] * 3
         assert expected.error is None
         assert results[1] == results[3] == SampleResult(error="the model's logits are not finite")
-        assert results[4] == SampleResult(error="every token is masked")
+        assert results[4] == SampleResult(error=MASKED)
 
 
 def test_a_row_whose_every_token_is_banned_or_without_seed_fails_alone() -> None:
     banned = make_state(vocab_size=10, min_tokens=1, stop_token_ids=list(range(10)))
     unseeded = make_state(seed=None)
     results = sample(np.zeros((3, 10), dtype=np.float32), [banned, make_state(), unseeded])
-    assert [result.error for result in results] == ["every token is masked", None, "the request has no seed"]
+    assert [result.error for result in results] == [MASKED, None, "the request has no seed"]
 
 
 def test_c91_ids_outside_the_vocabulary_touch_nothing() -> None:

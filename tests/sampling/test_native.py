@@ -16,7 +16,7 @@ from octavo.kernels.cpu.ops import CpuOps
 from octavo.sampling.exponential import block_sums, exponential
 from octavo.sampling.logprobs import token_logprobs
 from octavo.sampling.params import SamplingParams
-from octavo.sampling.sampler import sample
+from octavo.sampling.sampler import MASKED, sample
 from octavo.sampling.state import SamplingState
 from tests.kernels.native import each_isa, native
 from tests.sampling.test_sampler import EOS, fields, histories, logit_rows, sizes
@@ -116,7 +116,7 @@ def test_a_row_that_has_no_seed_or_no_token_left_says_so() -> None:
     rows[1], rows[2] = -np.inf, np.nan
     states = [make_state({"temperature": 1.0}, 5, [], []), *(make_state({"seed": 1}, 5, [], []) for _ in range(2))]
     errors = [result.error for result in native("auto").sample(rows, states)]
-    assert errors == ["the request has no seed", "every token is masked", "the model's logits are not finite"]
+    assert errors == ["the request has no seed", MASKED, "the model's logits are not finite"]
 
 
 @each_isa
