@@ -81,11 +81,11 @@ class MemoryPlan:
 def resolve_limits(config: EngineConfig, model: ModelConfig) -> Limits:
     """ConfigError for a max_model_len that the model does not reach. For `auto` it is the longest that could be, which the
     plan may shorten."""
-    longest, wanted = model.max_position_embeddings, config.max_model_len
-    usual = model.max_length or longest
+    longest, wanted = model.longest_context, config.max_model_len
+    usual = model.max_length or model.usual_context
     if wanted is not None and wanted > longest:
         raise ConfigError(
-            f"--max-model-len {wanted} is more than the model's {longest} positions (max_position_embeddings); "
+            f"--max-model-len {wanted} is more than the model's {longest} positions ({model.context_keys}); "
             f"{longest} or less works",
             parameter="max_model_len",
         )

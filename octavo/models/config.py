@@ -23,6 +23,8 @@ _ROPE_KEYS: dict[str, tuple[str, ...]] = {
     "factors": ("factors",),
 }
 
+_STRETCHING = ("linear", "dynamic", "yarn")  # rope types whose factor says by how much contexts grow
+
 
 @dataclass(frozen=True)
 class ModelConfig:
@@ -81,6 +83,27 @@ class ModelConfig:
         if not _is_positive(value):
             raise LoadError(f"{key} in the model's configuration must be a positive number, but is {value!r}")
         return float(value)
+
+    @property
+    def longest_context(self) -> int:
+        """Positions that the model reaches, as vLLM counts: those that it was trained with times the factor of its rotation
+        (linear, dynamic, and of YaRN's original ones)."""
+        positions, rope = self.max_position_embeddings, self.rope
+        if rope.get("rope_type") not in _STRETCHING or self.architecture.startswith("Gemma3"):  # which counts it already
+            return positions
+        original = rope.get("original_max_position_embeddings") if rope["rope_type"] == "yarn" else None
+        return max(positions, int((original or positions) * rope["factor"]))
+
+    @property
+    def usual_context(self) -> int:
+        """The one where nobody asks for another: all of it only with YaRN, which files have for nothing else."""
+        return self.longest_context if self.rope.get("rope_type") == "yarn" else self.max_position_embeddings
+
+    @property
+    def context_keys(self) -> str:
+        """Where `longest_context` comes from."""
+        is_stretched = self.longest_context > self.max_position_embeddings
+        return "max_position_embeddings" + (" and the factor of rope_scaling" if is_stretched else "")
 
     @property
     def qkv_heads(self) -> tuple[int, int, int]:
@@ -231,7 +254,9 @@ class _Keys:
     def _check_rope(self, key: str, rope: dict[str, Any]) -> None:
         if not isinstance(rope["rope_type"], str):
             raise self.error(key, "an object whose rope_type is a string")
-        for name in ("rope_theta", *_ROPE_KEYS.get(rope["rope_type"], ())):
+        original = "original_max_position_embeddings"
+        own_keys = _ROPE_KEYS.get(rope["rope_type"], ())
+        for name in ("rope_theta", *own_keys, *((original,) if rope.get(original) is not None else ())):
             value = rope.get(name)
             numbers = value if isinstance(value, list) and name.endswith(("_factor", "factors")) else [value]
             if not numbers or not all(_is_positive(number) for number in numbers):

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -69,6 +71,25 @@ def test_defaults_of_the_limits() -> None:
 def test_a_context_beyond_the_model_is_refused() -> None:
     with pytest.raises(ConfigError, match="--max-model-len 1025 is more than the model's 1024 positions"):
         plan(max_model_len=1025)
+
+
+@pytest.mark.parametrize(
+    ("rope", "usual", "longest"),
+    [
+        ({"rope_type": "linear", "factor": 4.0}, 1024, 4096),
+        ({"rope_type": "dynamic", "factor": 2.0}, 1024, 2048),
+        ({"rope_type": "yarn", "factor": 4.0}, 4096, 4096),
+        ({"rope_type": "yarn", "factor": 16.0, "original_max_position_embeddings": 64}, 1024, 1024),
+        ({"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 512}, 2048, 2048),
+        ({"rope_type": "llama3", "factor": 8.0}, 1024, 1024),
+    ],
+)
+def test_a_scaled_rotation_reaches_further(rope: dict[str, Any], usual: int, longest: int) -> None:
+    model = replace(MODEL, rope={"rope_theta": 10000.0} | rope)
+    assert resolve_limits(EngineConfig(), model).max_model_len == usual
+    assert resolve_limits(EngineConfig(max_model_len=longest), model).max_model_len == longest
+    with pytest.raises(ConfigError, match=f"{longest + 1} is more than the model's {longest} positions .max_position"):
+        resolve_limits(EngineConfig(max_model_len=longest + 1), model)
 
 
 @given(st.integers(1, 100), st.sampled_from([16, 32, 48]))
