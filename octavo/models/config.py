@@ -2,27 +2,16 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, field
 from typing import Any
 
 from octavo.errors import LoadError
-from octavo.models.keys import complete, stored_name
+from octavo.models.keys import complete, is_positive, stored_name
+from octavo.models.ropes import read_ropes
 from octavo.models.windows import layer_windows
 from octavo.weights.checkpoint import Checkpoint
 
 DTYPES = ("float32", "bfloat16", "float16")
-_ROPE_TYPE_ALIASES = {"su": "longrope"}
-# Keys without which a rope type means nothing. What a type computes is the rotary layer's affair.
-_ROPE_KEYS: dict[str, tuple[str, ...]] = {
-    "linear": ("factor",),
-    "dynamic": ("factor",),
-    "yarn": ("factor",),
-    "longrope": ("short_factor", "long_factor"),
-    "llama3": ("factor", "low_freq_factor", "high_freq_factor", "original_max_position_embeddings"),
-    "factors": ("factors",),
-}
-
 _STRETCHING = ("linear", "dynamic", "yarn")  # rope types whose factor says by how much contexts grow
 
 
@@ -80,7 +69,7 @@ class ModelConfig:
         value = self.raw.get(key)
         if value is None:
             return default
-        if not _is_positive(value):
+        if not is_positive(value):
             raise LoadError(f"{key} in the model's configuration must be a positive number, but is {value!r}")
         return float(value)
 
@@ -135,7 +124,7 @@ def read_model_config(checkpoint: Checkpoint) -> ModelConfig:
     head_dim = keys.size("head_dim", hidden_size // num_heads)
     if head_dim % 2:
         raise keys.error("head_dim", "even", head_dim)
-    rope, local_rope = keys.rope()
+    rope, local_rope = read_ropes(keys.raw, str(checkpoint.path))
     return ModelConfig(
         architecture=keys.architecture(),
         vocab_size=keys.size("vocab_size"),
@@ -186,7 +175,7 @@ class _Keys:
 
     def number(self, key: str, default: float) -> float:
         value = self.get(key, default)
-        if not _is_positive(value):
+        if not is_positive(value):
             raise self.error(key, "a positive number")
         return float(value)
 
@@ -223,48 +212,6 @@ class _Keys:
             self.size("sliding_window")
         return layer_windows(self.raw, self.architecture(), layers)
 
-    def rope(self) -> tuple[dict[str, Any], dict[str, Any] | None]:
-        """That of most layers, and that of layers with a window where it is another. Newer files have `rope_parameters` with
-        rope_theta inside, perhaps one for each type of layer; older ones rope_theta beside `rope_scaling`, which says
-        `type` in the oldest, and rope_local_base_freq."""
-        key = "rope_parameters" if self.raw.get("rope_parameters") is not None else "rope_scaling"
-        found = self.get(key, {})
-        if not isinstance(found, dict):
-            raise self.error(key, "an object")
-        if isinstance(found.get("full_attention"), dict):
-            local = found.get("sliding_attention")
-            return self._rope(key, found["full_attention"]), None if local is None else self._rope(key, local)
-        if self.raw.get("rope_local_base_freq") is None:
-            return self._rope(key, found), None
-        local = {"rope_type": "default", "rope_theta": self.raw["rope_local_base_freq"]}
-        return self._rope(key, found), self._rope("rope_local_base_freq", local)
-
-    def _rope(self, key: str, found: dict[str, Any]) -> dict[str, Any]:
-        rope = dict(found)
-        kind = rope.pop("type", None)
-        kind = rope.get("rope_type") or kind or "default"
-        rope["rope_type"] = _ROPE_TYPE_ALIASES.get(kind, kind) if isinstance(kind, str) else kind
-        for name in ("rope_theta", "partial_rotary_factor", "original_max_position_embeddings"):
-            if name in self.raw:
-                rope.setdefault(name, self.raw[name])
-        rope.setdefault("rope_theta", 10000.0)
-        self._check_rope(key, rope)
-        return rope
-
-    def _check_rope(self, key: str, rope: dict[str, Any]) -> None:
-        if not isinstance(rope["rope_type"], str):
-            raise self.error(key, "an object whose rope_type is a string")
-        original = "original_max_position_embeddings"
-        own_keys = _ROPE_KEYS.get(rope["rope_type"], ())
-        for name in ("rope_theta", *own_keys, *((original,) if rope.get(original) is not None else ())):
-            value = rope.get(name)
-            numbers = value if isinstance(value, list) and name.endswith(("_factor", "factors")) else [value]
-            if not numbers or not all(_is_positive(number) for number in numbers):
-                raise LoadError(
-                    f"{self.checkpoint.path}: {name} of {key} ({rope['rope_type']}) must be a positive number"
-                    f"{' or a list of them' if isinstance(value, list) else ''}, but is {value!r}"
-                )
-
     def eos_token_ids(self) -> tuple[int, ...]:
         found: list[int] = []
         for source in (self.raw, self.checkpoint.generation_config):
@@ -288,7 +235,3 @@ def _refuse_quantized(checkpoint: Checkpoint) -> None:
 
 def _is_int(value: Any) -> bool:
     return isinstance(value, int) and not isinstance(value, bool)
-
-
-def _is_positive(value: Any) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value) and value > 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 # The name that the rest of Octavo uses -> what others use, the first found of which counts.
@@ -74,3 +75,8 @@ def stored_name(raw: dict[str, Any], name: str) -> str:
     if raw.get(name) is not None:
         return name
     return next((other for other in ALIASES.get(name, ()) if raw.get(other) is not None), name)
+
+
+def is_positive(value: Any) -> bool:
+    """Whether it is a finite number above 0."""
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value) and value > 0
