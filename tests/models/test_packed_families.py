@@ -1,0 +1,72 @@
+"""Packed projections that a family cuts into others: they are what the same numbers unpacked are."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+
+from octavo.kernels.packed import PackedTensor, Packing
+from octavo.weights.checkpoint import StoredProjection
+from tests.golden.derive_families import SEED, load, prompt_of
+from tests.models.backends import BACKENDS
+from tests.models.driver import logits_of
+from tests.models.families import FAMILIES
+from tests.models.tiny import TinyCheckpoint, tiny_model
+
+GOLDEN = load()
+PACKING = Packing("int8", 32, np.dtype(np.float32))
+NOT_PACKED = ("embed", "tok_embeddings", "lm_head", "output.weight", "output_layer", "norm")
+
+
+@dataclass
+class Stored:
+    """`StoredProjection` of one tensor."""
+
+    names: tuple[str, ...]
+    packed: PackedTensor
+    packing: Packing = PACKING
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        return self.packed.shape
+
+    def read(self) -> PackedTensor:
+        return self.packed
+
+
+class PackedCheckpoint(TinyCheckpoint):
+    """Whose projections are whole numbers of 8 bits in groups of 32 inputs."""
+
+    def projection(self, name: str) -> StoredProjection | None:
+        weight = f"{name}.weight"
+        tensor = self.tensors.get(weight)
+        if tensor is None or tensor.ndim != 2 or any(part in weight for part in NOT_PACKED):
+            return None
+        groups = tensor.reshape(len(tensor), -1, 32)
+        scales = np.abs(groups).max(axis=-1) / np.float32(127)
+        codes = np.rint(groups / scales[..., None]) + 128
+        return Stored((weight,), PackedTensor(PACKING, codes.astype(np.uint8).reshape(tensor.shape), scales))
+
+    def unpacked(self) -> TinyCheckpoint:
+        """With what the codes stand for."""
+        tensors = dict(self.tensors)
+        for name in tensors:
+            if (stored := self.projection(name.removesuffix(".weight"))) is not None:
+                tensors[name] = stored.read().dequantized()
+        return TinyCheckpoint(self.hf_config, tensors)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("name", ["qwen2", "phi3", "glm", "chatglm", "gpt_neox", "internlm2", "baichuan"])
+def test_packed_projections(name: str, backend: str) -> None:
+    golden, ops = GOLDEN[name], BACKENDS[backend]()
+    plain = FAMILIES[name].checkpoint(golden["shapes"], SEED)
+    checkpoint, prompt = PackedCheckpoint(plain.hf_config, plain.tensors), prompt_of(golden["prompt_seed"])
+    logits = logits_of(tiny_model(ops, checkpoint), ops, prompt, 64)
+    expected = logits_of(tiny_model(ops, checkpoint.unpacked()), ops, prompt, 64)
+    assert np.abs(logits - expected).max() < 2e-3 * np.abs(expected).max()  # activations are of 16 bits
+    original = logits_of(tiny_model(ops, plain), ops, prompt, 64)
+    assert np.abs(logits - original).max() > 5e-3 * np.abs(original).max()  # so they were packed
+    ops.close()
