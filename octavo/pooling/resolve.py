@@ -104,6 +104,8 @@ def _conversion(config: EngineConfig, architecture: str, files: PoolingFiles | N
 
 
 def _own_conversion(architecture: str) -> str:
+    if architecture in FAMILIES:
+        return "generate"
     if architecture.endswith(_CLASSIFIER):
         return "classify"
     if architecture in ENCODERS or (architecture.endswith("Model") and not architecture.endswith(_GENERATIVE)):

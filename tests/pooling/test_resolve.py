@@ -48,6 +48,7 @@ def served(folder: Path, **options: Any) -> Served:
         ("LlamaForCausalLM", {"task": "embedding"}, "embed", "LAST"),
         ("LlamaForCausalLM", {"convert": "classify"}, "classify", "LAST"),
         ("LlamaForCausalLM", {}, None, None),
+        ("ChatGLMModel", {}, None, None),
         ("LlamaForCausalLM", {"runner": "generate"}, None, None),
     ],
 )
