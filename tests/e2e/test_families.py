@@ -1,4 +1,4 @@
-"""Each family the whole way: a directory of config.json and safetensors, its plan, and `LLM`, which goes on as Transformers does."""
+"""Each family the whole way: a directory of config.json and safetensors, its plan, and `LLM`, beside Transformers' ids."""
 
 from __future__ import annotations
 
