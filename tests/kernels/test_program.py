@@ -11,6 +11,8 @@ from hypothesis import strategies as st
 
 from octavo.kernels.cpu.ops import CpuOps
 from octavo.kernels.cpu.program import RecordedForward
+from octavo.kernels.cpu.recorder import Recorder
+from octavo.kernels.cpu.stand_ins import RESULTS, TOKENS, Count
 from octavo.runner.batch import Batch
 from tests.kernels.native import each_isa, native
 from tests.models.tiny import tiny_checkpoint, tiny_config, tiny_model
@@ -131,3 +133,46 @@ def test_a_pass_that_cannot_be_recorded_says_why() -> None:
         ops.record(lambda batch, _: ops.embedding(batch.token_ids, weight))(batch, cache)
     with pytest.raises(ValueError, match="residual"):
         ops.record(lambda batch, _: ops.linear(ops.embedding(batch.token_ids, weight), weight, there))(batch, cache)
+
+
+def test_rows_that_nobody_asks_for_are_left_out_of_the_last_layer() -> None:
+    """From the last attention on, all that is computed is the selected rows."""
+    ops = native("generic")
+    model = tiny_model(ops, tiny_checkpoint(tiny_config(num_hidden_layers=2), seed=3))
+    recorder = Recorder(make_cache(ops))
+    with ops.recording(recorder):
+        recorder.finish(model.forward(recorder.batch, recorder._cache))
+    names = [function.__name__ for function, _ in recorder._calls]
+    last = len(names) - 1 - names[::-1].index("octavo_attention")
+    assert names[last + 1 : last + 3] == ["octavo_select_rows"] * 2  # what attention gave, and the residual
+    assert names[last + 3 :] == ["octavo_linear", "octavo_rms_norm", "octavo_linear", "octavo_linear", "octavo_rms_norm"]
+    for _, arguments in recorder._calls[last + 3 :]:
+        assert Count(RESULTS) in arguments
+        assert Count(TOKENS) not in arguments
+
+
+def test_the_selection_stays_where_its_rows_are_needed_in_full() -> None:
+    """One operation more on all rows after the selection."""
+    ops = native("generic")
+    recorder = Recorder(make_cache(ops))
+    weight = np.ones(16, np.float32)
+    with ops.recording(recorder):
+        x = recorder.new(Count(TOKENS), 16)
+        y = ops.rms_norm(x, weight, 1e-5)
+        selected = ops.select_rows(y, recorder.batch.logits_rows)
+        ops.rms_norm(y, weight, 1e-5)
+    calls = list(recorder._calls)
+    recorder.finish(selected)
+    assert recorder._calls == calls
+
+
+def test_a_step_keeps_its_memory_for_the_next() -> None:
+    ops = native("generic")
+    model = tiny_model(ops, tiny_checkpoint(tiny_config(), seed=3))
+    recorded, cache = RecordedForward(ops, model.forward), make_cache(ops)
+    recorded(make_batch([(3, 20)], 0), cache)
+    memory = recorded._memory
+    recorded(make_batch([(0, 9), (5, 2)], 1), cache)
+    assert recorded._memory is memory
+    recorded(make_batch([(0, 28), (0, 28)], 1), cache)
+    assert len(recorded._memory) > len(memory)

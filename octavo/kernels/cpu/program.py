@@ -3,7 +3,7 @@
 The pass runs once on stand-ins, which have shapes and no values. What it calls is noted with numbers for what is constant
 (weights, sizes) and with variables for what each step brings: how many tokens, sequences and results there are, where the
 batch's arrays lie, and where those results do that one operation passes on to the next. These share a few slots of one piece
-of memory, each free again behind the last call that names it.
+of memory, each free again behind the last call that names it; it stays from step to step.
 """
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ class RecordedForward:
         self._ops = ops
         self._forward = forward
         self._cache: NativeCache | None = None
+        self._memory = np.empty(0, FLOAT32)  # for results on their way, of the largest step so far
 
     def __call__(self, batch: Batch, cache: KVCache) -> Array:
         """As `forward`: [r, h]. ValueError for arrays of a wrong shape or dtype, and after a close."""
@@ -60,13 +61,20 @@ class RecordedForward:
         for table in tables:
             variables += address(table), len(table)
         sizes = [-(-slot.units * variables[slot.variable] // _LINE) * _LINE for slot in self._recorder.slots]
-        memory = np.empty(sum(sizes) + 1, FLOAT32)
-        place = address(memory)
+        place = self._reserve(sum(sizes))
         for size in sizes:
             variables.append(place)
             place += size * FLOAT32.itemsize
         self._program.run((c_int64 * len(variables))(*variables), len(variables))
         return output
+
+    def _reserve(self, size: int) -> int:
+        """Where `size` floats lie, at a whole cache line; kept from step to step, as fresh memory is cleared first."""
+        if len(self._memory) < size + _LINE:
+            self._memory = np.empty(0, FLOAT32)  # so that the two are not there at once
+            self._memory = np.empty(size + _LINE, FLOAT32)
+        line = _LINE * FLOAT32.itemsize
+        return -(-address(self._memory) // line) * line
 
 
 def _batch_variables(batch: Batch) -> tuple[Sequence[int], Sequence[int]]:

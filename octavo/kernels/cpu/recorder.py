@@ -13,46 +13,23 @@ from numpy.typing import NDArray
 from octavo.kernels.cpu.buffers import FLOAT32, INT32, INT64, address
 from octavo.kernels.cpu.calls import Argument
 from octavo.kernels.cpu.handles import NativeCache, Program
+from octavo.kernels.cpu.late_rows import select_early
+from octavo.kernels.cpu.stand_ins import (
+    CACHE,
+    CONTEXT,
+    FIRST_ARRAY,
+    FIRST_FREE,
+    OUTPUT,
+    RESULTS,
+    SEQUENCES,
+    TABLE_WIDTH,
+    TOKENS,
+    Call,
+    Count,
+    StandIn,
+)
 from octavo.kernels.ops import Array, RotaryTable
 from octavo.runner.batch import Batch
-
-# The first variables of every program; behind them those of rotary tables (address, rows), then the slots.
-_CONTEXT, _CACHE, _TOKENS, _SEQUENCES, _RESULTS, _TABLE_WIDTH, _OUTPUT = range(7)
-_FIRST_ARRAY = 7  # of the batch, in the order of its fields
-_FIRST_FREE = 15
-
-
-@dataclass(frozen=True, slots=True)
-class Count:
-    """A number that each step brings: factor * variable + offset."""
-
-    variable: int
-    factor: int = 1
-    offset: int = 0
-
-    def __mul__(self, other: int) -> Count:
-        return Count(self.variable, self.factor * other, self.offset * other)
-
-    __rmul__ = __mul__
-
-    def __add__(self, other: int) -> Count:
-        return Count(self.variable, self.factor, self.offset + other)
-
-
-class StandIn:
-    """An array of a recorded pass: no values, one object per array."""
-
-    __slots__ = ("dtype", "shape", "variable")
-
-    def __init__(self, shape: tuple[Any, ...], dtype: np.dtype[Any], variable: int | None = None) -> None:
-        self.shape = shape
-        self.dtype = dtype
-        self.variable = variable  # that holds its address; of results known only when all is recorded
-
-    @property
-    def ndim(self) -> int:
-        """Dimensions."""
-        return len(self.shape)
 
 
 @dataclass(slots=True)
@@ -67,7 +44,7 @@ class Recorder:
     """`Calls` that notes them."""
 
     def __init__(self, cache: NativeCache) -> None:
-        tokens, sequences, results = Count(_TOKENS), Count(_SEQUENCES), Count(_RESULTS)
+        tokens, sequences, results = Count(TOKENS), Count(SEQUENCES), Count(RESULTS)
         self._cache = cache
         shapes: list[tuple[tuple[Any, ...], np.dtype[Any]]] = [
             ((tokens,), INT32),
@@ -75,16 +52,16 @@ class Recorder:
             ((tokens,), INT64),
             ((sequences + 1,), INT32),
             ((sequences,), INT32),
-            ((sequences, Count(_TABLE_WIDTH)), INT32),
+            ((sequences, Count(TABLE_WIDTH)), INT32),
             ((results,), INT32),
             ((tokens,), INT32),
         ]
-        arrays: list[Any] = [StandIn(*each, _FIRST_ARRAY + i) for i, each in enumerate(shapes)]
+        arrays: list[Any] = [StandIn(*each, FIRST_ARRAY + i) for i, each in enumerate(shapes)]
         self.batch = Batch(*arrays)
         self.tables: list[RotaryTable] = []
         self.constants: list[NDArray[Any]] = []  # whose addresses the program holds
         self.slots: list[Slot] = []
-        self._calls: list[tuple[Any, tuple[Argument, ...]]] = []
+        self._calls: list[Call] = []
 
     def new(self, *shape: Any) -> Array:
         """A stand-in for a result."""
@@ -92,7 +69,7 @@ class Recorder:
 
     def context(self) -> Argument:
         """Of the step, so that a closed one is noticed."""
-        return Count(_CONTEXT)
+        return Count(CONTEXT)
 
     def address(self, array: NDArray[Any], dtype: np.dtype[Any] = FLOAT32) -> Argument:
         """The stand-in itself, or the address of an array that is there for good."""
@@ -111,7 +88,7 @@ class Recorder:
         """Of the step."""
         if cache is not self._cache:
             raise ValueError("a recorded pass has one cache")
-        return Count(_CACHE)
+        return Count(CACHE)
 
     def rotary_table(self, table: RotaryTable, positions: NDArray[np.int32]) -> tuple[Argument, Any, int]:
         """Asked for again in each step."""
@@ -119,7 +96,7 @@ class Recorder:
             raise ValueError("a recorded pass rotates by the positions of its batch")
         if table not in self.tables:
             self.tables.append(table)
-        variable = _FIRST_FREE + 2 * self.tables.index(table)
+        variable = FIRST_FREE + 2 * self.tables.index(table)
         return Count(variable), Count(variable + 1), table(0).shape[1]
 
     def call(self, function: Any, *arguments: Argument) -> None:
@@ -128,9 +105,10 @@ class Recorder:
 
     def finish(self, output: Any) -> Program:
         """The program that leaves `output`, [r, ...], where the variable of that name points to."""
-        if not isinstance(output, StandIn) or output.variable is not None or output.shape[0] != Count(_RESULTS):
+        if not isinstance(output, StandIn) or output.variable is not None or output.shape[0] != Count(RESULTS):
             raise TypeError("a recorded pass gives an array with one row for each of its batch's logits_rows")
-        output.variable = _OUTPUT
+        output.variable = OUTPUT
+        self._calls = select_early(self._calls)
         self._place_results()
         program = Program(self._cache.library)
         for function, arguments in self._calls:
@@ -140,7 +118,7 @@ class Recorder:
 
     def _place_results(self) -> None:
         last_call = {id(each): i for i, (_, arguments) in enumerate(self._calls) for each in arguments}
-        first_slot = _FIRST_FREE + 2 * len(self.tables)
+        first_slot = FIRST_FREE + 2 * len(self.tables)
         free: list[int] = []
         for i, (_, arguments) in enumerate(self._calls):
             arrays = [each for each in arguments if isinstance(each, StandIn)]
