@@ -207,6 +207,9 @@ def test_pooling_gives_tokens_where_that_is_asked(embedder: ServerProcess, vecto
     assert np.array_equal(np.array([one["data"] for one in answer["data"]], np.float32), vectors[:2])
     tokens = embedder.http.post("/pooling", json={"input": "a b", "task": "token_embed"}).json()["data"][0]["data"]
     assert np.array(tokens).shape == (4, 384)
+    many = {"input": ["a " * 250] * 200, "task": "token_embed"}  # refused before anything is computed
+    status, message = refused(embedder, "/pooling", many)
+    assert (status, f"would be {200 * 252 * 384} numbers" in message) == (400, True), message
     assert "Unsupported task: 'classify'" in refused(embedder, "/pooling", {"input": "x", "task": "classify"})[1]
 
 

@@ -52,10 +52,9 @@ async def create_embedding(server: ServerState, exchange: Exchange, body: Embedd
     inputs, special = await schema.read_inputs(model, exchange, body)
     params = PoolingParams(use_activation=body.use_activation, dimensions=body.dimensions, task="embed")
     id, created = schema.response_id("embd-", exchange, body), int(time.time())
-    vectors, counts = await pool(
-        server, exchange, body, inputs, params, add_special_tokens=special, prompt_name=body.prompt_name
-    )
     numbers = NumberFormat(body.encoding_format, body.embed_dtype, body.endianness)
+    more = {"add_special_tokens": special, "prompt_name": body.prompt_name}
+    vectors, counts = await pool(server, exchange, body, inputs, params, numbers.most_numbers, **more)
     name, usage = model.names[0], schema.usage(counts)
     if not numbers.is_json:
         return numbers.content(id, created, name, vectors, usage)

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from octavo.server.endpoint import Content
+from octavo.server.pooling.results import MOST_NUMBERS
 from octavo.server.pooling.schema import PoolingUsage
 
 EncodingFormat = Literal["float", "base64", "bytes", "bytes_only"]
@@ -40,11 +41,15 @@ class NumberFormat(msgspec.Struct, frozen=True):
         """Whether the answer is JSON, and not plain bytes."""
         return self.encoding_format in ("float", "base64")
 
-    def shown(self, values: NDArray[np.float32]) -> list[Any] | str:
-        """In JSON: as a list, or in base64."""
+    @property
+    def most_numbers(self) -> int:
+        """How many an answer can have: fewer as text."""
+        return MOST_NUMBERS // 4 if self.encoding_format == "float" else MOST_NUMBERS
+
+    def shown(self, values: NDArray[np.float32]) -> Any:
+        """In JSON: as a list (encoded at once, for numbers are large as objects), or in base64."""
         if self.encoding_format == "float":
-            numbers: list[Any] = values.tolist()
-            return numbers
+            return msgspec.Raw(msgspec.json.encode(values.tolist()))
         return base64.b64encode(self.binary(values)).decode()
 
     def binary(self, values: NDArray[np.float32]) -> bytes:

@@ -16,6 +16,7 @@ from octavo.engine.request import Request, RequestDelta
 from octavo.engine.truncation import Truncation
 from octavo.errors import EngineError, OctavoError, ValidationError
 from octavo.pooling.params import Pooled, PoolingParams
+from octavo.pooling.settings import Pooling
 from octavo.server.admission import Visit
 from octavo.server.exchange import Exchange
 from octavo.server.metrics import Metrics, SequenceEnd, SequenceTimes
@@ -24,8 +25,9 @@ from octavo.server.pooling import schema
 from octavo.server.pooling.schema import PoolingFields
 from octavo.server.state import ServerState, offload
 
+MOST_NUMBERS = 1 << 26  # in one answer; in memory 4 bytes each, as text some 20
 Vector = NDArray[np.float32]  # [n], or [t, n] of a task with a result for each token
-_AT_ONCE = 2048  # of one HTTP request in the engine, so that the others find their turn
+_AT_ONCE = 512  # of one HTTP request in the engine, so that the others find their turn
 
 
 class Engine(Protocol):
@@ -41,10 +43,12 @@ async def pool(
     body: PoolingFields,
     inputs: Sequence[str | Sequence[int] | Pair],
     params: PoolingParams,
+    most_numbers: int = MOST_NUMBERS,
     **options: Any,
 ) -> tuple[list[Vector], list[int]]:
     """The results of the inputs in their order, and how many tokens each had. Whatever can be refused is refused before
-    anything is computed, with the place of the input. `options` are further ones of `PoolingIntake.request`."""
+    anything is computed, with the place of the input, and so are inputs whose results together would be more than
+    `most_numbers`. `options` are further ones of `PoolingIntake.request`."""
     client, model = server.ready()
     intake = PoolingIntake.of(model.intake)
     visit = server.let_in(exchange, len(inputs), body.timeout)
@@ -59,8 +63,23 @@ async def pool(
     requests = await offload(exchange.num_body_bytes, work)
     tell_truncation(exchange, truncations)
     counts = [len(request.prompt_token_ids) for request in requests]
+    _check_size(requests, intake.pooling, most_numbers)
     visit.add_prompts(sum(counts))
     return await _Run(client, server.metrics, visit).results(requests), counts
+
+
+def _check_size(requests: Sequence[Request], pooling: Pooling, most: int) -> None:
+    count = 0
+    for request in requests:
+        work = request.pooling
+        assert work is not None
+        count += (work.dimensions or pooling.size) * (len(request.prompt_token_ids) if work.per_token else 1)
+    if count > most:
+        raise ValidationError(
+            f"The results would be {count} numbers, and one request can have at most {most} in this form; send fewer inputs "
+            "at a time.",
+            parameter="input",
+        )
 
 
 def _prepare(
