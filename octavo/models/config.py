@@ -55,6 +55,13 @@ class ModelConfig:
         """For each layer how many positions up to its own a token sees; None: all before it."""
         return self.windows or (None,) * self.num_layers
 
+    def size(self, key: str) -> int:
+        """A positive integer of config.json. LoadError for anything else."""
+        value: Any = self.raw.get(key)
+        if not _is_int(value) or value <= 0:
+            raise LoadError(f"{key} in the model's configuration must be a positive integer, but is {value!r}")
+        return int(value)
+
     def flag(self, key: str, default: bool = False) -> bool:
         """A true or false of config.json. LoadError for anything else."""
         value = self.raw.get(key)

@@ -45,9 +45,12 @@ DEFAULTS: dict[str, dict[str, Any]] = {
     "Glm4ForCausalLM": {"rms_norm_eps": 1.5625e-07, "partial_rotary_factor": 0.5, "attention_bias": True},
     "GPT2LMHeadModel": _LAYER_NORM | {"tie_word_embeddings": True, "hidden_act": "gelu_new"},
     "GPTNeoXForCausalLM": _LAYER_NORM | {"partial_rotary_factor": 0.25, "hidden_act": "gelu", "attention_bias": True},
+    "MixtralForCausalLM": {"rms_norm_eps": 1e-5, "rope_theta": 1000000.0, "num_local_experts": 8, "num_experts_per_tok": 2},
     "Olmo2ForCausalLM": {"rms_norm_eps": 1e-5},
     "OPTForCausalLM": _LAYER_NORM | {"tie_word_embeddings": True, "hidden_act": "relu"},
     "Phi3ForCausalLM": {"rms_norm_eps": 1e-5},
+    "Qwen2MoeForCausalLM": {"decoder_sparse_step": 1, "mlp_only_layers": []},
+    "Qwen3MoeForCausalLM": {"decoder_sparse_step": 1, "mlp_only_layers": []},
     "SmolLM3ForCausalLM": {"tie_word_embeddings": True, "rope_theta": 2000000.0},
     "Starcoder2ForCausalLM": _LAYER_NORM | {"tie_word_embeddings": True, "hidden_act": "gelu_pytorch_tanh"},
 }

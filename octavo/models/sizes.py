@@ -18,6 +18,7 @@ from octavo.models.config import ModelConfig
 from octavo.models.registry import build_model
 from octavo.weights.checkpoint import Checkpoint, WeightShapes
 
+EXPERT_PAIRS = 4096  # of rows and experts that a backend has in memory at once
 _LOGITS_PIECES = 2  # one is read while the next is made
 
 
@@ -51,7 +52,15 @@ def activation_bytes(config: ModelConfig, max_num_batched_tokens: int, max_logit
     heads = 2 * config.num_heads + 2 * config.num_kv_heads  # q, k, v and the attention's output
     per_token = 4 * config.hidden_size + heads * config.head_dim + 3 * config.intermediate_size
     logits = min(max_num_batched_tokens * config.vocab_size * 4, _LOGITS_PIECES * max_logits_bytes)
-    return 5 * max_num_batched_tokens * per_token + logits  # 4 bytes, and a quarter more for scratch memory and the heap
+    floats = max_num_batched_tokens * per_token + _expert_floats(config, max_num_batched_tokens)
+    return 5 * floats + logits  # 4 bytes, and a quarter more for scratch memory and the heap
+
+
+def _expert_floats(config: ModelConfig, tokens: int) -> int:
+    """What the experts have in memory at once for the (row, expert) pairs of a pass: rounded inputs, and both results."""
+    chosen = config.raw.get("num_experts_per_tok") or 0
+    inner = config.raw.get("moe_intermediate_size") or config.intermediate_size
+    return min(tokens * chosen, EXPERT_PAIRS + chosen) * 2 * (config.hidden_size + inner) if chosen else 0
 
 
 class _Counting:
@@ -72,6 +81,10 @@ class _Counting:
         """Count a weight of these shapes and its biases, which are float32."""
         self.nbytes += self._ops.weight_bytes(parts, quantization=quantization, activation=activation)
         self.nbytes += 4 * sum(map(len, parts)) if biases is not None else 0
+
+    def expert_weights(self, gate_up: Sequence[Handle], down: Sequence[Handle]) -> Handle:
+        """They are counted already."""
+        return None
 
     def vector_weight(self, weight: NDArray[Any]) -> Array:
         """Count a norm's weight."""

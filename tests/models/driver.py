@@ -41,7 +41,8 @@ def generate_twice(model: Model, ops: Ops, prompt: list[int], count: int) -> lis
     config, longest = model.config, len(prompt) + count
     cache = ops.kv_cache(config.num_layers, 16, BLOCK_SIZE, config.num_kv_heads, config.head_dim, np.dtype(np.float32))
     runner = ModelRunner(model, ops, cache, max_num_seqs=2, max_model_len=longest)
-    engine = Engine(runner, block_size=BLOCK_SIZE, max_num_seqs=2, max_num_batched_tokens=24, max_model_len=longest)
+    limits = {"max_num_seqs": 2, "max_num_batched_tokens": 24, "max_model_len": longest}
+    engine = Engine(runner, block_size=BLOCK_SIZE, window=config.cache_window, **limits)
     params = SamplingParams(temperature=0.0, max_tokens=count, ignore_eos=True)
     found = []
     for request_id in ("first", "second"):

@@ -83,6 +83,23 @@ def _config(architecture: str, model_type: str, **changes: Any) -> dict[str, Any
     return {name: value for name, value in config.items() if value is not None}
 
 
+def _experts(tensors: Tensors, names: tuple[str, str, str] = ("gate_proj", "up_proj", "down_proj")) -> Tensors:
+    """One by one, as files have them, and not stacked, as Transformers has them."""
+    gate, up, down = names
+    stored = {name: tensor for name, tensor in tensors.items() if ".experts." not in name}
+    for name in [name for name in tensors if name.endswith(".experts.gate_up_proj")]:
+        block = name.removesuffix(".gate_up_proj")
+        for number, (gate_up, downs) in enumerate(zip(tensors[name], tensors[f"{block}.down_proj"], strict=True)):
+            first, second = np.split(gate_up, 2)
+            each = {f"{gate}.weight": first, f"{up}.weight": second, f"{down}.weight": downs}
+            stored |= {f"{block}.{number}.{part}": np.ascontiguousarray(tensor) for part, tensor in each.items()}
+    return stored
+
+
+def _mixtral(tensors: Tensors) -> Tensors:
+    return _renamed(_experts(tensors, ("w1", "w3", "w2")), {".mlp.": ".block_sparse_moe."})
+
+
 def _chatglm(tensors: Tensors) -> Tensors:
     """As ChatGLM3 stores what Transformers calls Glm."""
     names = {
@@ -196,6 +213,8 @@ _CHATGLM = {
 _BAICHUAN = _LLAMA | {"num_key_value_heads": 4, "rms_norm_eps": 1e-6}
 _BAICHUAN2 = _BAICHUAN | {"vocab_size": 125696, "hidden_size": 16}
 _WINDOWS = {"use_sliding_window": True, "sliding_window": 20, "max_window_layers": 1}
+_MIXTRAL = {"num_local_experts": 5, "num_experts_per_tok": 2, "head_dim": 16}
+_QWEN_MOE = {"num_experts": 6, "num_experts_per_tok": 2, "moe_intermediate_size": 40, "intermediate_size": 72}
 FAMILIES: dict[str, Family] = {
     "llama_yarn": Family(_LLAMA | {"rope_parameters": YARN}),
     "llama_dynamic": Family(
@@ -208,6 +227,30 @@ FAMILIES: dict[str, Family] = {
     "qwen2_windows": Family(_QWEN2 | _WINDOWS),
     "qwen3": Family(_config("Qwen3ForCausalLM", "qwen3", head_dim=24, tie_word_embeddings=True)),
     "qwen3_windows_biases": Family(_config("Qwen3ForCausalLM", "qwen3", head_dim=16, attention_bias=True, **_WINDOWS)),
+    "mixtral": Family(_config("MixtralForCausalLM", "mixtral", **_MIXTRAL), stored=_mixtral),
+    "mixtral_window": Family(_config("MixtralForCausalLM", "mixtral", **_MIXTRAL, sliding_window=20), stored=_mixtral),
+    "qwen2_moe": Family(
+        _config("Qwen2MoeForCausalLM", "qwen2_moe", **_QWEN_MOE, shared_expert_intermediate_size=56), stored=_experts
+    ),
+    "qwen2_moe_some_layers": Family(
+        _config(
+            "Qwen2MoeForCausalLM",
+            "qwen2_moe",
+            **_QWEN_MOE,
+            shared_expert_intermediate_size=80,
+            norm_topk_prob=True,
+            decoder_sparse_step=2,
+            qkv_bias=False,
+        ),
+        stored=_experts,
+    ),
+    "qwen3_moe": Family(
+        _config("Qwen3MoeForCausalLM", "qwen3_moe", **_QWEN_MOE, head_dim=24, norm_topk_prob=True), stored=_experts
+    ),
+    "qwen3_moe_some_layers": Family(
+        _config("Qwen3MoeForCausalLM", "qwen3_moe", **_QWEN_MOE, head_dim=16, mlp_only_layers=[1], attention_bias=True),
+        stored=_experts,
+    ),
     "gemma": Family(_config("GemmaForCausalLM", "gemma", **_GEMMA)),
     "gemma2": Family(_config("Gemma2ForCausalLM", "gemma2", **_GEMMA2)),
     "gemma3": Family(
