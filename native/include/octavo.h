@@ -14,14 +14,14 @@ extern "C" {
 #endif
 
 #define OCTAVO_API __attribute__((visibility("default")))
-#define OCTAVO_ABI_VERSION 8
+#define OCTAVO_ABI_VERSION 9
 
 enum { OCTAVO_OK = 0, OCTAVO_INVALID = 1, OCTAVO_NO_MEMORY = 2, OCTAVO_OUT_OF_RANGE = 3 };
 enum { OCTAVO_FLOAT32 = 0, OCTAVO_BFLOAT16 = 1, OCTAVO_FLOAT16 = 2 };
 /* Formats of weights: the dtypes, and integers of 8 or 4 bits beside activations that are rounded to 16 or 8 bits. */
 enum { OCTAVO_INT8_A16 = 3, OCTAVO_INT8_A8 = 4, OCTAVO_INT4_A16 = 5, OCTAVO_INT4_A8 = 6 };
 /* Functions of a product's result: gates of as many other outputs, or with OCTAVO_UNGATED added applied to each output. */
-enum { OCTAVO_NO_ACTIVATION = 0, OCTAVO_SILU = 1, OCTAVO_GELU = 2, OCTAVO_GELU_TANH = 3, OCTAVO_RELU = 4 };
+enum { OCTAVO_NO_ACTIVATION = 0, OCTAVO_SILU = 1, OCTAVO_GELU = 2, OCTAVO_GELU_TANH = 3, OCTAVO_RELU = 4, OCTAVO_CLAMPED_SILU = 5 };
 enum { OCTAVO_UNGATED = 16 };
 enum { OCTAVO_SOFTMAX = 0, OCTAVO_SIGMOID = 1 }; /* scores of experts */
 enum { /* dtypes of a cache only: int8 with a float32 scale for each token and head, E4M3 saturating at 448 */
@@ -71,6 +71,9 @@ OCTAVO_API int octavo_dequantize(octavo_context* context, const void* raw, int64
  * y [rows, out / 2] = act(gate) * up; with `accumulate`, y += that. */
 OCTAVO_API int octavo_linear(octavo_context* context, const octavo_weight* weight, const float* x, int64_t rows, float* y,
                              int32_t accumulate);
+/* y [rows, heads * out]: each head's part of x [rows, heads * in] times a weight of its own, all of one shape and format. */
+OCTAVO_API int octavo_linear_heads(octavo_context* context, const octavo_weight* const* weights, int64_t heads,
+                                   const float* x, int64_t rows, float* y);
 /* y [count, width] = the rows of `ids`, times `scale`; with `accumulate`, y += that. */
 OCTAVO_API int octavo_embedding(octavo_context* context, const octavo_weight* weight, const int32_t* ids, int64_t count,
                                 float scale, float* y, int32_t accumulate);
@@ -102,6 +105,10 @@ OCTAVO_API int octavo_experts(octavo_context* context, const octavo_weight* cons
 /* y [count, width] = the rows `indices` of x [rows, width]. */
 OCTAVO_API int octavo_select_rows(octavo_context* context, const float* x, int64_t rows, int64_t width,
                                   const int32_t* indices, int64_t count, float* y);
+
+/* x [rows, width] becomes the columns from `first` on of y [rows, stride]. */
+OCTAVO_API int octavo_copy_columns(octavo_context* context, const float* x, int64_t rows, int64_t width, float* y,
+                                   int64_t stride, int64_t first);
 
 /* -- the cache --------------------------------------------------------------------------------------------------- */
 OCTAVO_API octavo_cache* octavo_cache_new(octavo_context* context, int64_t layers, int64_t blocks, int64_t block_size,

@@ -52,7 +52,7 @@ constexpr Recordable kRecordable[] = {
     RECORDABLE(octavo_rms_norm),    RECORDABLE(octavo_silu_and_multiply), RECORDABLE(octavo_rms_norm_columns),
     RECORDABLE(octavo_layer_norm),  RECORDABLE(octavo_soft_cap),
     RECORDABLE(octavo_cache_write), RECORDABLE(octavo_attention),         RECORDABLE(octavo_route),
-    RECORDABLE(octavo_experts),
+    RECORDABLE(octavo_experts),     RECORDABLE(octavo_linear_heads),      RECORDABLE(octavo_copy_columns),
 };
 #undef RECORDABLE
 

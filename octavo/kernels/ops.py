@@ -32,8 +32,9 @@ RotaryTable = Callable[[int], Array]
 """n -> [at least n positions, r]: cosines in the first r / 2 columns, sines in the rest."""
 
 UNGATED = "ungated_"  # before the name of an activation that is applied to every output, and multiplied by nothing
-ACTIVATIONS = ("silu", "gelu", "gelu_tanh", "relu")
-"""Elfwing et al. (2018), Hendrycks and Gimpel (2016) exactly and by tanh, and max(0, x)."""
+ACTIVATIONS = ("silu", "gelu", "gelu_tanh", "relu", "clamped_silu")
+"""Elfwing et al. (2018), Hendrycks and Gimpel (2016) exactly and by tanh, and max(0, x); and gpt-oss's x sigmoid(1.702 x) of
+x up to 7, which gates (up + 1), up within 7 of 0."""
 
 
 def is_gated(activation: str | None) -> bool:
@@ -171,6 +172,9 @@ class Ops(Protocol):
         """The weights of a mixture of experts: of each a `linear_weight` [2i, h] with an activation, and one [h, i]; all
         experts of one shape and format."""
 
+    def head_weights(self, weights: Sequence[Handle]) -> Handle:
+        """The weights of `linear_heads`: a `linear_weight` [out, in] for each head, all of one shape and format."""
+
     def vector_weight(self, weight: NDArray[Any]) -> Array:
         """A norm's weight or bias as float32 [h]."""
 
@@ -198,6 +202,12 @@ class Ops(Protocol):
     def linear(self, x: Array, weight: Handle, residual: Array | None = None) -> Array:
         """[t, in] -> [t, out], plus bias, activated; with a gated activation [t, out / 2]. With `residual` of that shape:
         adds the result into it, in place, and returns it."""
+
+    def linear_heads(self, x: Array, weights: Handle) -> Array:
+        """[t, n * in] -> [t, n * out]: each head's part times a weight of its own (`head_weights`)."""
+
+    def concatenate(self, parts: Sequence[Array]) -> Array:
+        """[t, w_i] each -> [t, sum of w_i]; an array may be there several times."""
 
     def route(self, logits: Array, routing: Routing, bias: Array | None = None) -> Array:
         """[t, e] logits -> [t, e] routing weights, 0 where an expert is not chosen. `bias` [e] is added to the scores for

@@ -29,10 +29,12 @@ class Attention:
         scale: float | None = None,
         soft_cap: float | None = None,
         interleaved: bool = False,
+        sinks: bool = False,
     ) -> None:
         """`rotary` None: queries and keys are not rotated. `norms`: of queries and keys before the rotation, of each head or
         all of a token's together, as their size says. `scale` of the scores: head_dim^-0.5 if none is given. `soft_cap`
-        of the scores: none. `interleaved`: rotated pairs are neighbours."""
+        of the scores: none. `interleaved`: rotated pairs are neighbours. `sinks`: a score of each head, stored under that
+        name, that takes part in the softmax and has no value."""
         n, k, d = config.qkv_heads
         self._qkv = Linear(
             weights, ops, config.hidden_size, {"q_proj": n * d, "k_proj": k * d, "v_proj": k * d}, bias=qkv_bias
@@ -46,6 +48,7 @@ class Attention:
         self._scale = d**-0.5 if scale is None else scale
         self._window = config.layer_windows[layer]
         self._soft_cap = soft_cap
+        self._sinks = ops.vector_weight(weights.take("sinks", (n,))) if sinks else None
         self._ops = ops
 
     def __call__(self, x: Array, batch: Batch, cache: KVCache, residual: Array | None = None) -> Array:
@@ -57,7 +60,15 @@ class Attention:
             self._norms[1].columns(qkv, n * d, k * d)
         ops.write_cache(qkv, cache, self._layer, batch, self._heads, self._table, interleaved=self._interleaved)
         mixed = ops.attention(
-            qkv, cache, self._layer, batch, self._heads, self._scale, window=self._window, soft_cap=self._soft_cap
+            qkv,
+            cache,
+            self._layer,
+            batch,
+            self._heads,
+            self._scale,
+            window=self._window,
+            soft_cap=self._soft_cap,
+            sinks=self._sinks,
         )
         return self._output(mixed, residual)
 

@@ -14,6 +14,7 @@ from octavo.layers.mlp import activation_of
 from octavo.models.config import ModelConfig
 from octavo.weights.checkpoint import Weights
 
+_FLOAT32 = np.dtype(np.float32)
 GATE_UP_DOWN = ("gate_proj", "up_proj", "down_proj")
 
 
@@ -22,21 +23,31 @@ class Router:
     would become another expert."""
 
     def __init__(
-        self, weights: Weights, ops: Ops, inputs: int, experts: int, routing: Routing, *, bias: bool = False
+        self,
+        weights: Weights,
+        ops: Ops,
+        inputs: int,
+        experts: int,
+        routing: Routing,
+        *,
+        bias: bool = False,
+        correction: str | None = None,
     ) -> None:
-        """LoadError for a routing that does not fit so many experts. `bias`: of the logits."""
+        """LoadError for a routing that does not fit so many experts. `bias`: of the logits. `correction`: the name of what
+        is added to the scores for the choice alone."""
         problem = routing.problem(experts)
         if problem is not None:
             raise LoadError(f"the model's configuration contradicts itself: {problem}")
-        weight = np.asarray(weights.take("weight", (experts, inputs)), np.float32)
-        biases = [weights.take("bias", (experts,))] if bias else None
+        weight = weights.take("weight", (experts, inputs), _FLOAT32)
+        biases = [weights.take("bias", (experts,), _FLOAT32)] if bias else None
         self._weight = ops.linear_weight([weight], biases)
+        self._correction = None if correction is None else ops.vector_weight(weights.take(correction, (experts,), _FLOAT32))
         self._routing = routing
         self._ops = ops
 
-    def __call__(self, x: Array, bias: Array | None = None) -> Array:
-        """[t, inputs] -> routing weights [t, experts]; `bias`: as in `Ops.route`."""
-        return self._ops.route(self._ops.linear(x, self._weight), self._routing, bias)
+    def __call__(self, x: Array) -> Array:
+        """[t, inputs] -> routing weights [t, experts]."""
+        return self._ops.route(self._ops.linear(x, self._weight), self._routing, self._correction)
 
 
 class MixtureOfExperts:
@@ -61,15 +72,14 @@ def expert_weights(
     *,
     names: tuple[str, str, str] = GATE_UP_DOWN,
     activation: str = "silu",
-    bias: bool = False,
 ) -> Handle:
     """Experts that are stored one by one, loaded and rounded one after the other. `names`: of gate, up and down."""
     gate, up, down = names
     gate_up, downs = [], []
     for each in weights:
         parts = {gate: inner, up: inner}
-        gate_up.append(projection_weight(each, ops, hidden, parts, bias=bias, activation=activation))
-        downs.append(projection_weight(each, ops, inner, {down: hidden}, bias=bias))
+        gate_up.append(projection_weight(each, ops, hidden, parts, activation=activation))
+        downs.append(projection_weight(each, ops, inner, {down: hidden}))
     return ops.expert_weights(gate_up, downs)
 
 
@@ -82,10 +92,11 @@ def routed_experts(
     experts: int,
     inner: int,
     names: tuple[str, str, str] = GATE_UP_DOWN,
+    correction: str | None = None,
 ) -> MixtureOfExperts:
-    """A router `gate`, and `experts.0` and on, as most families store them."""
+    """A router `gate`, and `experts.0` and on, as most families store them. `correction`: as in `Router`."""
     scopes, hidden = [weights.scope(f"experts.{number}") for number in range(experts)], config.hidden_size
-    router = Router(weights.scope("gate"), ops, hidden, experts, routing)
+    router = Router(weights.scope("gate"), ops, hidden, experts, routing, correction=correction)
     loaded = expert_weights(scopes, ops, hidden, inner, names=names, activation=activation_of(config))
     return MixtureOfExperts(router, loaded, ops)
 

@@ -232,6 +232,8 @@ class _Keys:
 
 def _refuse_quantized(checkpoint: Checkpoint) -> None:
     quantization = checkpoint.hf_config.get("quantization_config")
+    if isinstance(quantization, dict) and quantization.get("quant_method") == "mxfp4":
+        return  # unpacked while loading
     if quantization:
         method = quantization.get("quant_method") if isinstance(quantization, dict) else quantization
         raise LoadError(

@@ -37,6 +37,8 @@ _GEMMA3: dict[str, Any] = _GEMMA | {
 DEFAULTS: dict[str, dict[str, Any]] = {
     "ChatGLMForConditionalGeneration": _CHATGLM,
     "ChatGLMModel": _CHATGLM,
+    "DeepseekV2ForCausalLM": {"topk_method": "greedy"},
+    "DeepseekV3ForCausalLM": {"topk_method": "noaux_tc", "scoring_func": "sigmoid"},
     "GemmaForCausalLM": _GEMMA,
     "Gemma2ForCausalLM": _GEMMA | {"sliding_window": 4096, "query_pre_attn_scalar": 256},
     "Gemma3ForCausalLM": _GEMMA3,
@@ -45,6 +47,7 @@ DEFAULTS: dict[str, dict[str, Any]] = {
     "Glm4ForCausalLM": {"rms_norm_eps": 1.5625e-07, "partial_rotary_factor": 0.5, "attention_bias": True},
     "GPT2LMHeadModel": _LAYER_NORM | {"tie_word_embeddings": True, "hidden_act": "gelu_new"},
     "GPTNeoXForCausalLM": _LAYER_NORM | {"partial_rotary_factor": 0.25, "hidden_act": "gelu", "attention_bias": True},
+    "GptOssForCausalLM": {"rms_norm_eps": 1e-5, "head_dim": 64, "attention_bias": True, "swiglu_limit": 7.0},
     "MixtralForCausalLM": {"rms_norm_eps": 1e-5, "rope_theta": 1000000.0, "num_local_experts": 8, "num_experts_per_tok": 2},
     "Olmo2ForCausalLM": {"rms_norm_eps": 1e-5},
     "OPTForCausalLM": _LAYER_NORM | {"tie_word_embeddings": True, "hidden_act": "relu"},
@@ -70,7 +73,17 @@ def complete(raw: dict[str, Any], architecture: str) -> dict[str, Any]:
     for name, value in DEFAULTS.get(architecture, {}).items():
         if found.get(name) is None:
             found[name] = value
+    found |= _latent_head(found)
     return {name: value for name, value in found.items() if value is not None or name in raw}
+
+
+def _latent_head(raw: dict[str, Any]) -> dict[str, Any]:
+    """What stands for heads in the cache where all are made of one latent: it is the one KV head, with its rotated part."""
+    latent, rotated = raw.get("kv_lora_rank"), raw.get("qk_rope_head_dim")
+    if not isinstance(latent, int) or not isinstance(rotated, int) or not 0 < rotated <= latent + rotated:
+        return {}
+    size = latent + rotated
+    return {"num_key_value_heads": 1, "head_dim": size, "partial_rotary_factor": rotated / size}
 
 
 def stored_name(raw: dict[str, Any], name: str) -> str:

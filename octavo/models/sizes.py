@@ -86,6 +86,10 @@ class _Counting:
         """They are counted already."""
         return None
 
+    def head_weights(self, weights: Sequence[Handle]) -> Handle:
+        """They are counted already."""
+        return None
+
     def vector_weight(self, weight: NDArray[Any]) -> Array:
         """Count a norm's weight."""
         self.nbytes += 4 * weight.size

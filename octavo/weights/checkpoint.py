@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from operator import itemgetter
 from pathlib import Path
@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from octavo.errors import LoadError
 from octavo.kernels.ops import Ops, Quantization
 from octavo.kernels.packed import PackedTensor, Packing, WeightPart
+from octavo.weights import mxfp4
 
 logger = logging.getLogger(__name__)
 
@@ -61,8 +62,8 @@ class Checkpoint(Protocol):
 
     def read(self, name: str, dtype: np.dtype[Any], ops: Ops) -> NDArray[Any]:
         """The tensor as `dtype` (float32, float16 or bfloat16 of ml_dtypes): a read-only view on the mapped file if it
-        is stored so, else converted, or dequantised by `ops`. KeyError for an unknown name; LoadError for a stored type
-        that cannot be read."""
+        is stored so, else converted, or dequantised by `ops`. uint8: of a tensor of bytes, as they are. KeyError for an
+        unknown name; LoadError for a stored type that cannot be read."""
 
     def projection(self, name: str) -> StoredProjection | None:
         """The projection whose matrix would be `name.weight`, where it is to stay packed; None where it is an ordinary
@@ -158,15 +159,21 @@ class Weights:
         for each in [each for each in self._ledger.pending if each == stored or each.startswith(f"{stored}.")]:
             self._ledger.settle(each)
 
-    def take(self, name: str, shape: Sequence[int]) -> NDArray[Any]:
-        """The tensor as `dtype` (converted only if the file differs). LoadError names a missing tensor or both shapes."""
+    def ignore_all(self, name: str) -> None:
+        """The same for all tensors of this scope, as they are stored, whose names begin with `name` and a dot."""
+        for stored in [each for each in self._ledger.pending if each.startswith(f"{self._prefix}{name}.")]:
+            self._ledger.settle(stored)
+
+    def take(self, name: str, shape: Sequence[int], dtype: np.dtype[Any] | None = None) -> NDArray[Any]:
+        """The tensor as `dtype`, by default that of all weights (converted only if the file differs). LoadError names a
+        missing tensor or both shapes."""
         full = self._prefix + name
         stored, changes = self._resolve(self._ledger.aliases.get(full, full))
         if stored not in self._ledger.shapes:
             raise LoadError(f"{self._ledger.checkpoint.path} has no tensor {stored}, which this architecture needs")
         if not changes and self._ledger.shapes[stored] != tuple(shape):
             raise self._misshapen(stored, shape)  # before anything is read
-        tensor = self._read(stored)
+        tensor = self._read(stored, dtype or self.dtype)
         try:
             for change in changes:
                 tensor = change(tensor)
@@ -244,9 +251,25 @@ class Weights:
         for name in sorted(ledger.pending):
             ledger.settle(name)
 
-    def _read(self, stored: str) -> NDArray[Any]:
+    def take_matrices(self, name: str, shape: tuple[int, int, int]) -> Iterator[NDArray[Any]]:
+        """The matrices [out, in] of `shape` [count, out, in], one by one as `dtype`: of the tensor `name` [count, in, out],
+        or unpacked from MXFP4 in `name`_blocks and `name`_scales. LoadError as `take`, with the first."""
+        count, outputs, inputs = shape
+        if not self.has(f"{name}_blocks"):
+            yield from self.take(name, (count, inputs, outputs)).transpose(0, 2, 1)
+            return
+        groups, bytes8 = (count, outputs, inputs // mxfp4.GROUP), np.dtype(np.uint8)
+        blocks = self.take(f"{name}_blocks", (*groups, mxfp4.GROUP // 2), bytes8)
+        scales = self.take(f"{name}_scales", groups, bytes8)
+        for number in range(count):
+            yield self._unpack(blocks[number], scales[number])
+
+    def _unpack(self, blocks: NDArray[np.uint8], scales: NDArray[np.uint8]) -> NDArray[Any]:
+        return mxfp4.unpack_mxfp4(blocks, scales).astype(self.dtype)
+
+    def _read(self, stored: str, dtype: np.dtype[Any]) -> NDArray[Any]:
         ledger = self._ledger
-        return ledger.checkpoint.read(stored, self.dtype, ledger.ops)
+        return ledger.checkpoint.read(stored, dtype, ledger.ops)
 
     def _read_packed(self, projection: StoredProjection) -> PackedTensor:
         return projection.read()
@@ -255,15 +278,18 @@ class Weights:
         ledger = self._ledger
         if ledger.shapes[name] != ledger.shapes[other]:
             return False
-        first, second = self._read(name), self._read(other)
+        first, second = self._read(name, self.dtype), self._read(other, self.dtype)
         return bool(np.array_equal(first.view(np.uint8), second.view(np.uint8)))
 
 
 class WeightShapes(Weights):
     """The same tensors by name, shape and dtype, without content: nothing is read, and they take no memory."""
 
-    def _read(self, stored: str) -> NDArray[Any]:
-        return np.broadcast_to(np.zeros((), self.dtype), self._ledger.shapes[stored])
+    def _read(self, stored: str, dtype: np.dtype[Any]) -> NDArray[Any]:
+        return np.broadcast_to(np.zeros((), dtype), self._ledger.shapes[stored])
+
+    def _unpack(self, blocks: NDArray[np.uint8], scales: NDArray[np.uint8]) -> NDArray[Any]:
+        return np.broadcast_to(np.zeros((), self.dtype), (len(scales), mxfp4.GROUP * scales.shape[1]))
 
     def _read_packed(self, projection: StoredProjection) -> PackedTensor:
         return PackedTensor.without_content(projection.packing, projection.shape)

@@ -69,10 +69,11 @@ class SafetensorsCheckpoint:
     def read(self, name: str, dtype: np.dtype[Any], ops: Ops) -> NDArray[Any]:
         """A read-only view on the mapped file, or a copy where `dtype` or the file's alignment asks for one."""
         tensor = self._tensors[name]
-        stored = PLAIN_TYPES.get(tensor.type_name)
+        readable = {"U8": np.dtype(np.uint8)} if dtype == np.uint8 else PLAIN_TYPES
+        stored = readable.get(tensor.type_name)
         if stored is None:
             raise LoadError(
-                f"{self.path}: tensor {name!r} is stored as {tensor.type_name}; supported: {', '.join(PLAIN_TYPES)}"
+                f"{self.path}: tensor {name!r} is stored as {tensor.type_name}; supported: {', '.join(readable)}"
             )
         flat = np.frombuffer(tensor.buffer, stored, math.prod(tensor.shape), tensor.offset)
         return np.require(flat.reshape(tensor.shape).astype(dtype, copy=False), requirements="A")

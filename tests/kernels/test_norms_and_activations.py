@@ -82,6 +82,8 @@ def activated(name: str, x: np.ndarray) -> np.ndarray:
         return np.maximum(x, 0)
     if name == "silu":
         return x / (1 + np.exp(-x))
+    if name == "clamped_silu":
+        return np.minimum(x, 7) / (1 + np.exp(-1.702 * np.minimum(x, 7)))
     if name == "gelu":
         return x * 0.5 * (1 + np.vectorize(math.erf)(x / math.sqrt(2)))
     return 0.5 * x * (1 + np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)))
@@ -115,7 +117,8 @@ def test_activations_behind_products(isa, rows, inputs, outputs, name, gated, ha
     parts = [normal(outputs, inputs) for _ in range(1 + gated)]
     biases = [normal(outputs) for _ in parts] if has_bias else None
     sums = [x.astype(np.float64) @ part.T + (0 if biases is None else biases[i]) for i, part in enumerate(parts)]
-    exact = activated(name, sums[0]) * (sums[1] if gated else 1) + (residual if adds else 0)
+    ups = [np.clip(up, -7, 7) + 1 if name == "clamped_silu" else up for up in sums[1:]]
+    exact = activated(name, sums[0]) * (ups[0] if gated else 1) + (residual if adds else 0)
     for ops in (NUMPY, native(isa)):
         weight = ops.linear_weight(parts, biases, activation=name if gated else UNGATED + name)
         got = ops.linear(x, weight, residual.copy() if adds else None)

@@ -43,6 +43,7 @@ YARN = {
     "original_max_position_embeddings": 64,
     "beta_fast": 8.0,
 }
+E2M1 = [0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0]
 SHORT_FACTORS, LONG_FACTORS = [1.0, 1.1, 1.2, 1.3, 1.5, 1.7, 2.0, 2.5], [1.0, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0, 12.0]
 LONGROPE = {"type": "longrope", "short_factor": SHORT_FACTORS, "long_factor": LONG_FACTORS}
 
@@ -98,6 +99,39 @@ def _experts(tensors: Tensors, names: tuple[str, str, str] = ("gate_proj", "up_p
 
 def _mixtral(tensors: Tensors) -> Tensors:
     return _renamed(_experts(tensors, ("w1", "w3", "w2")), {".mlp.": ".block_sparse_moe."})
+
+
+def _mxfp4_codes(tensor: NDArray[Any]) -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
+    """[experts, in, out] -> nearest floats of 4 bits [experts, out, in / 32, 32], and exponents [experts, out, in / 32]."""
+    groups = tensor.transpose(0, 2, 1).reshape(*tensor.shape[::2], -1, 32)
+    exponents = np.ceil(np.log2(np.abs(groups).max(axis=-1) / 6))
+    scaled = groups / 2 ** exponents[..., None]
+    codes = np.abs(np.abs(scaled)[..., None] - E2M1).argmin(axis=-1) + 8 * (scaled < 0)
+    return codes.astype(np.uint8), (exponents + 127).astype(np.uint8)
+
+
+def _mxfp4(tensors: Tensors) -> Tensors:
+    """As gpt-oss is published."""
+    stored = {name: tensor for name, tensor in tensors.items() if not name.endswith(("gate_up_proj", "down_proj"))}
+    for name in tensors.keys() - stored.keys():
+        codes, exponents = _mxfp4_codes(tensors[name])
+        stored |= {f"{name}_blocks": codes[..., ::2] | codes[..., 1::2] << 4, f"{name}_scales": exponents}
+    return stored
+
+
+def _as_mxfp4(tensors: Tensors) -> Tensors:
+    """What that stands for."""
+    loaded = dict(tensors)
+    for name in [name for name in tensors if name.endswith(("gate_up_proj", "down_proj"))]:
+        codes, exponents = _mxfp4_codes(tensors[name])
+        values = np.array([*E2M1, *(-each for each in E2M1)])[codes] * 2.0 ** (exponents[..., None].astype(int) - 127)
+        loaded[name] = np.ascontiguousarray(values.reshape(*codes.shape[:2], -1).transpose(0, 2, 1).astype(np.float32))
+    return loaded
+
+
+def _deepseek_v3(tensors: Tensors) -> Tensors:
+    """With the layer behind the last, which predicts a further token."""
+    return _experts(tensors) | {f"model.layers.3.{name}.weight": np.zeros(3, np.float32) for name in ("enorm", "eh_proj")}
 
 
 def _chatglm(tensors: Tensors) -> Tensors:
@@ -215,6 +249,36 @@ _BAICHUAN2 = _BAICHUAN | {"vocab_size": 125696, "hidden_size": 16}
 _WINDOWS = {"use_sliding_window": True, "sliding_window": 20, "max_window_layers": 1}
 _MIXTRAL = {"num_local_experts": 5, "num_experts_per_tok": 2, "head_dim": 16}
 _QWEN_MOE = {"num_experts": 6, "num_experts_per_tok": 2, "moe_intermediate_size": 40, "intermediate_size": 72}
+_GPT_OSS = {
+    "num_local_experts": 5,
+    "num_experts_per_tok": 2,
+    "head_dim": 16,
+    "sliding_window": 20,
+    "rope_scaling": YARN | {"truncate": False},
+}
+_DEEPSEEK = {
+    "kv_lora_rank": 24,
+    "qk_nope_head_dim": 12,
+    "qk_rope_head_dim": 8,
+    "v_head_dim": 10,
+    "n_routed_experts": 6,
+    "n_shared_experts": 2,
+    "num_experts_per_tok": 2,
+    "moe_intermediate_size": 40,
+    "first_k_dense_replace": 1,
+    "routed_scaling_factor": 1.7,
+    "num_key_value_heads": 4,
+}
+_DEEPSEEK_YARN = YARN | {"mscale": 1.0, "mscale_all_dim": 1.0}
+_DEEPSEEK_V3 = _DEEPSEEK | {
+    "q_lora_rank": 20,
+    "n_group": 3,
+    "topk_group": 2,
+    "norm_topk_prob": True,
+    "topk_method": "noaux_tc",
+    "scoring_func": "sigmoid",
+    "num_nextn_predict_layers": 1,
+}
 FAMILIES: dict[str, Family] = {
     "llama_yarn": Family(_LLAMA | {"rope_parameters": YARN}),
     "llama_dynamic": Family(
@@ -249,6 +313,42 @@ FAMILIES: dict[str, Family] = {
     ),
     "qwen3_moe_some_layers": Family(
         _config("Qwen3MoeForCausalLM", "qwen3_moe", **_QWEN_MOE, head_dim=16, mlp_only_layers=[1], attention_bias=True),
+        stored=_experts,
+    ),
+    "gpt_oss": Family(_config("GptOssForCausalLM", "gpt_oss", **_GPT_OSS)),
+    "gpt_oss_mxfp4": Family(
+        _config("GptOssForCausalLM", "gpt_oss", **_GPT_OSS, quantization_config={"quant_method": "mxfp4"}),
+        _config("GptOssForCausalLM", "gpt_oss", **_GPT_OSS),
+        _mxfp4,
+        _as_mxfp4,
+    ),
+    "deepseek_v2_lite": Family(
+        _config("DeepseekV2ForCausalLM", "deepseek_v2", **_DEEPSEEK, topk_method="greedy") | {"q_lora_rank": None},
+        stored=_experts,
+    ),
+    "deepseek_v2": Family(
+        _config(
+            "DeepseekV2ForCausalLM",
+            "deepseek_v2",
+            **_DEEPSEEK,
+            q_lora_rank=20,
+            topk_method="group_limited_greedy",
+            n_group=3,
+            topk_group=2,
+            rope_scaling=YARN | {"mscale": 0.7, "mscale_all_dim": 0.9},
+        ),
+        stored=_experts,
+    ),
+    "deepseek_v3": Family(
+        _config("DeepseekV3ForCausalLM", "deepseek_v3", **_DEEPSEEK_V3, rope_scaling=_DEEPSEEK_YARN), stored=_deepseek_v3
+    ),
+    "deepseek_v3_plain": Family(
+        _config(
+            "DeepseekV3ForCausalLM",
+            "deepseek_v3",
+            **_DEEPSEEK_V3 | {"norm_topk_prob": False, "n_group": 1, "topk_group": 1, "rope_interleave": False},
+            attention_bias=True,
+        ),
         stored=_experts,
     ),
     "gemma": Family(_config("GemmaForCausalLM", "gemma", **_GEMMA)),

@@ -27,10 +27,17 @@ INLINE Floats gelu_tanh(Floats x) {
   return divide(x, add(set(1.0f), exp(multiply(add(x, cube), set(-2.0f * 0.79788456f)))));
 }
 
+// x sigmoid(1.702 x) of x up to 7 (gpt-oss).
+INLINE Floats clamped_silu(Floats x) {
+  x = minimum(set(7.0f), x);
+  return divide(x, add(set(1.0f), exp(multiply(x, set(-1.702f)))));
+}
+
 // Apart from the products' loops, which have no registers to spare.
 [[gnu::noinline, maybe_unused]] static void activate_otherwise(int32_t function, Floats& x) {
   if (function == kGelu) x = gelu(x);
   else if (function == kGeluTanh) x = gelu_tanh(x);
+  else if (function == kClampedSilu) x = clamped_silu(x);
   else x = maximum(set(0.0f), x);
 }
 
@@ -38,6 +45,11 @@ INLINE Floats activate(int32_t function, Floats x) {
   if (function == kSilu) return silu(x);
   activate_otherwise(function, x);
   return x;
+}
+
+// What an activated gate is multiplied by.
+INLINE Floats gated(int32_t function, Floats up) {
+  return function == kClampedSilu ? add(minimum(set(7.0f), maximum(set(-7.0f), up)), set(1.0f)) : up;
 }
 
 INLINE Floats activate_ungated(const Weight& weight, Floats x) {
@@ -71,7 +83,7 @@ INLINE void finish(const LinearTask& task, int64_t row, int64_t panel, Floats fi
   first = with_bias(weight, panel, 0, first);
   second = with_bias(weight, panel, kLanes, second);
   if (weight.gated()) {
-    put(task, row, panel * kLanes, multiply(activate(weight.activation, first), second));
+    put(task, row, panel * kLanes, multiply(activate(weight.activation, first), gated(weight.activation, second)));
   } else {
     put(task, row, panel * 2 * kLanes, activate_ungated(weight, first));
     put(task, row, panel * 2 * kLanes + kLanes, activate_ungated(weight, second));

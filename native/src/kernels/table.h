@@ -20,7 +20,7 @@ constexpr int64_t element_bytes(int32_t dtype) { return dtype == kFloat32 ? 4 : 
 // How a weight is stored and multiplied: the three dtypes as they are; integers of 8 bits (a scale per output) or 4 bits (a
 // scale and a least value per output and group of inputs), multiplied by activations that are rounded to 16 or 8 bits.
 enum Format : int32_t { kInt8A16 = 3, kInt8A8 = 4, kInt4A16 = 5, kInt4A8 = 6, kFormats = 7 };
-enum Activation : int32_t { kNoActivation, kSilu, kGelu, kGeluTanh, kRelu, kActivations, kUngated = 16 };
+enum Activation : int32_t { kNoActivation, kSilu, kGelu, kGeluTanh, kRelu, kClampedSilu, kActivations, kUngated = 16 };
 
 // A weight [out, in] is stored in panels of `panel_width` outputs. A panel is a list of steps over `in`; a step holds
 // some neighbouring inputs of every output of the panel. Lanes are outputs, so an output is one chain of products over

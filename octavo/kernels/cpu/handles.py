@@ -87,6 +87,16 @@ class NativeExperts:
         )
 
 
+class NativeHeads:
+    """The weights of products that every head has for itself. Keeps them alive."""
+
+    __slots__ = ("heads", "pointers")
+
+    def __init__(self, heads: Sequence[PackedWeight]) -> None:
+        self.heads = list(heads)
+        self.pointers = np.array([weight.pointer for weight in heads], np.int64)
+
+
 class NativeCache:
     """K and V of all layers in the library's own layout (`KVCache` of octavo.kernels.ops). Memory is given back by
     `close`, or with the object."""

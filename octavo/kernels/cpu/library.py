@@ -8,7 +8,7 @@ from functools import cache
 from hashlib import sha256
 from pathlib import Path
 
-ABI_VERSION = 8
+ABI_VERSION = 9
 ISAS = ("amx", "avx512_bf16", "avx512", "avx2", "generic")  # best first
 EMULATED_ISAS = ("amx_emulated",)  # on every processor, slowly, for tests
 
@@ -32,6 +32,8 @@ _PROTOTYPES: dict[str, tuple[type | None, tuple[type, ...]]] = {
     "octavo_linear": (_CODE, (_POINTER, _POINTER, _POINTER, _SIZE, _POINTER, _CODE)),
     "octavo_embedding": (_CODE, (_POINTER, _POINTER, _POINTER, _SIZE, c_float, _POINTER, _CODE)),
     "octavo_select_rows": (_CODE, (_POINTER, _POINTER, _SIZE, _SIZE, _POINTER, _SIZE, _POINTER)),
+    "octavo_linear_heads": (_CODE, (_POINTER, _POINTER, _SIZE, _POINTER, _SIZE, _POINTER)),
+    "octavo_copy_columns": (_CODE, (_POINTER, _POINTER, _SIZE, _SIZE, _POINTER, _SIZE, _SIZE)),
     "octavo_route": (
         _CODE,
         (_POINTER, _POINTER, _SIZE, _SIZE, _CODE, _SIZE, _SIZE, _SIZE, _SIZE, _CODE, c_float, _POINTER, _POINTER),

@@ -14,7 +14,7 @@ from octavo.engine.request import TokenLogprobs
 from octavo.errors import ConfigError
 from octavo.kernels.cpu.buffers import INT32, INT64, address, dtype_code
 from octavo.kernels.cpu.calls import Calls, Immediate
-from octavo.kernels.cpu.handles import NativeCache, NativeExperts, PackedWeight
+from octavo.kernels.cpu.handles import NativeCache, NativeExperts, NativeHeads, PackedWeight
 from octavo.kernels.cpu.library import EMULATED_ISAS, failure, last_failure, load_library, supported_isas
 from octavo.kernels.cpu.program import RecordedForward
 from octavo.kernels.cpu.sampling import ERRORS, SamplingRows, score_rows
@@ -124,6 +124,10 @@ class CpuOps:
         """The weights of the experts in their order, all of one shape and format."""
         return NativeExperts(gate_up, down)
 
+    def head_weights(self, weights: Sequence[PackedWeight]) -> NativeHeads:
+        """The weights of the heads in their order, all of one shape and format."""
+        return NativeHeads(weights)
+
     def vector_weight(self, weight: NDArray[Any]) -> Array:
         """A norm's weight as float32 [h]: a copy, for a view would keep the mapped file in memory."""
         return np.array(weight, dtype=np.float32)
@@ -222,6 +226,31 @@ class CpuOps:
         adds = int(residual is not None)
         source, target = calls.address(x), calls.writable(y)
         calls.call(self._library.octavo_linear, calls.context(), weight.pointer, source, rows, target, adds)
+        return y
+
+    def linear_heads(self, x: Array, weights: NativeHeads) -> Array:
+        """[t, n * in] -> [t, n * out]: each head's part times its own weight."""
+        calls, heads = self._calls, weights.heads
+        rows, width = x.shape
+        if width != len(heads) * heads[0].in_features:
+            raise ValueError(f"expected rows of {len(heads)} * {heads[0].in_features}, got {width}")
+        y = calls.new(rows, len(heads) * heads[0].columns)
+        pointers = calls.address(weights.pointers, INT64)
+        function, source, target = self._library.octavo_linear_heads, calls.address(x), calls.address(y)
+        calls.call(function, calls.context(), pointers, len(heads), source, rows, target)
+        return y
+
+    def concatenate(self, parts: Sequence[Array]) -> Array:
+        """[t, w_i] each -> [t, sum of w_i]."""
+        calls, rows = self._calls, parts[0].shape[0]
+        if any(part.ndim != 2 or part.shape[0] != rows for part in parts):
+            raise ValueError(f"parts with as many rows were expected, got shapes {[part.shape for part in parts]}")
+        width, first = sum(part.shape[1] for part in parts), 0
+        y = calls.new(rows, width)
+        for part in parts:
+            own, source, target = part.shape[1], calls.address(part), calls.address(y)
+            calls.call(self._library.octavo_copy_columns, calls.context(), source, rows, own, target, width, first)
+            first += own
         return y
 
     def route(self, logits: Array, routing: Routing, bias: Array | None = None) -> Array:

@@ -34,7 +34,15 @@ def _relu(x: Array) -> Array:
     return activated
 
 
+def _clamped_silu(x: Array) -> Array:
+    clamped = np.minimum(x, np.float32(7))
+    with np.errstate(over="ignore"):
+        activated: Array = clamped / (1 + np.exp(np.float32(-1.702) * clamped))
+    return activated
+
+
 _FUNCTIONS: dict[str, Callable[[Array], Array]] = {"silu": _silu, "gelu": _gelu, "gelu_tanh": _gelu_tanh, "relu": _relu}
+_FUNCTIONS["clamped_silu"] = _clamped_silu
 
 
 def activate(x: Array, activation: str | None) -> Array:
@@ -44,4 +52,6 @@ def activate(x: Array, activation: str | None) -> Array:
     if not is_gated(activation):
         return _FUNCTIONS[activation.removeprefix(UNGATED)](x)
     gate, up = np.split(x, 2, axis=-1)
+    if activation == "clamped_silu":
+        up = np.clip(up, np.float32(-7), np.float32(7)) + 1
     return _FUNCTIONS[activation](gate) * up

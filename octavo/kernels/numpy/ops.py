@@ -80,6 +80,9 @@ class NumpyOps:
     def expert_weights(self, gate_up: Sequence[NumpyWeight], down: Sequence[NumpyWeight]) -> list[tuple[NumpyWeight, ...]]:
         return list(zip(gate_up, down, strict=True))
 
+    def head_weights(self, weights: Sequence[NumpyWeight]) -> list[NumpyWeight]:
+        return list(weights)
+
     def vector_weight(self, weight: NDArray[Any]) -> Array:
         return _float32(weight)
 
@@ -115,6 +118,14 @@ class NumpyOps:
         if weight.bias is not None:
             product += weight.bias
         return _add(activate(product, weight.activation), residual)
+
+    def linear_heads(self, x: Array, weights: Sequence[NumpyWeight]) -> Array:
+        parts = np.split(x, len(weights), axis=1)
+        products = [self.linear(np.ascontiguousarray(part), weight) for part, weight in zip(parts, weights, strict=True)]
+        return np.concatenate(products, axis=1)
+
+    def concatenate(self, parts: Sequence[Array]) -> Array:
+        return np.concatenate(parts, axis=1)
 
     def route(self, logits: Array, routing: Routing, bias: Array | None = None) -> Array:
         return route(logits, routing, bias)
