@@ -25,6 +25,10 @@ def _is_sliding(raw: dict[str, Any], architecture: str, layer: int) -> bool:
     if architecture in _ALTERNATING:
         period = raw.get("sliding_window_pattern") or _ALTERNATING[architecture]
         return bool((layer + 1) % period)
+    if architecture == "Qwen3MoeForCausalLM":
+        return bool(raw.get("use_sliding_window"))
+    if architecture == "Qwen2MoeForCausalLM":
+        return bool(raw.get("use_sliding_window")) and layer % 2 == 0 and layer < (raw.get(_FROM_A_LAYER_ON) or 28)
     if "use_sliding_window" in raw:
         return bool(raw["use_sliding_window"]) and layer >= (raw.get(_FROM_A_LAYER_ON) or 0)
     return architecture in _EVERY_LAYER

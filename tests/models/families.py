@@ -305,6 +305,8 @@ FAMILIES: dict[str, Family] = {
             norm_topk_prob=True,
             decoder_sparse_step=2,
             qkv_bias=False,
+            use_sliding_window=True,
+            sliding_window=20,
         ),
         stored=_experts,
     ),
@@ -312,7 +314,16 @@ FAMILIES: dict[str, Family] = {
         _config("Qwen3MoeForCausalLM", "qwen3_moe", **_QWEN_MOE, head_dim=24, norm_topk_prob=True), stored=_experts
     ),
     "qwen3_moe_some_layers": Family(
-        _config("Qwen3MoeForCausalLM", "qwen3_moe", **_QWEN_MOE, head_dim=16, mlp_only_layers=[1], attention_bias=True),
+        _config(
+            "Qwen3MoeForCausalLM",
+            "qwen3_moe",
+            **_QWEN_MOE,
+            head_dim=16,
+            mlp_only_layers=[1],
+            attention_bias=True,
+            use_sliding_window=True,
+            sliding_window=20,
+        ),
         stored=_experts,
     ),
     "gpt_oss": Family(_config("GptOssForCausalLM", "gpt_oss", **_GPT_OSS)),

@@ -34,6 +34,17 @@ def windows(architecture: str, **changes: Any) -> tuple[int | None, ...]:
             {"sliding_window": 8, "use_sliding_window": True, "max_window_layers": 3},
             (None, None, None, 8),
         ),
+        ("MixtralForCausalLM", {"sliding_window": 8}, ALL),
+        ("Qwen3MoeForCausalLM", {"sliding_window": 8}, NONE),
+        ("Qwen3MoeForCausalLM", {"sliding_window": 8, "use_sliding_window": True}, ALL),
+        ("Qwen2MoeForCausalLM", {"sliding_window": 8}, NONE),
+        ("Qwen2MoeForCausalLM", {"sliding_window": 8, "use_sliding_window": True}, (8, None, 8, None)),
+        (
+            "Qwen2MoeForCausalLM",
+            {"sliding_window": 8, "use_sliding_window": True, "max_window_layers": 2},
+            (8, None, None, None),
+        ),
+        ("GptOssForCausalLM", {"sliding_window": 8}, (8, None, 8, None)),
         ("Gemma2ForCausalLM", {"sliding_window": 8}, (8, None, 8, None)),
         ("Gemma3ForCausalLM", {"sliding_window": 8}, ALL),  # of which the sixth would see everything
         ("Gemma3ForCausalLM", {"sliding_window": 8, "sliding_window_pattern": 3}, (8, 8, None, 8)),
