@@ -40,7 +40,7 @@ void products(const char* isa, int32_t format, uint64_t seed) {
   Random random(seed);
   const int64_t unit = format < 3 ? 1 : 64;
   const int64_t in = unit * random.integer(1, 130 / unit), out = 2 * random.integer(1, 75), rows = random.integer(1, 70);
-  constexpr int32_t kKinds[] = {OCTAVO_NO_ACTIVATION, OCTAVO_SILU, OCTAVO_NO_ACTIVATION, OCTAVO_GELU,
+  constexpr int32_t kKinds[] = {OCTAVO_NO_ACTIVATION, OCTAVO_SILU, OCTAVO_CLAMPED_SILU, OCTAVO_GELU,
                                 OCTAVO_UNGATED | OCTAVO_GELU_TANH, OCTAVO_UNGATED | OCTAVO_RELU};
   const int32_t activation = kKinds[seed % 6];
   const bool gated = activation != OCTAVO_NO_ACTIVATION && activation < OCTAVO_UNGATED;
@@ -84,6 +84,26 @@ void experts(const char* isa, int32_t format, uint64_t seed) {
        "experts", isa);
     y.insert(y.end(), routing.begin(), routing.end());
     return y;
+  });
+}
+
+void heads(const char* isa, int32_t format, uint64_t seed) {
+  Random random(seed);
+  const int64_t unit = format < 3 ? 1 : 64;
+  const int64_t in = unit * random.integer(1, 130 / unit), out = random.integer(1, 90), rows = random.integer(1, 250);
+  const int64_t count = random.integer(1, 5);
+  const std::vector<float> x = random.reals(rows * count * in);
+  same_bits("heads", isa, [&](const Handles& own) {
+    std::vector<std::unique_ptr<Packed>> kept;
+    std::vector<const octavo_weight*> weights;
+    for (int64_t head = 0; head < count; ++head) {
+      kept.push_back(std::make_unique<Packed>(own, format, OCTAVO_NO_ACTIVATION, in, out, seed + head));
+      weights.push_back(kept.back()->weight);
+    }
+    std::vector<float> y(static_cast<size_t>(rows * count * out)), wide(static_cast<size_t>(rows * (count * out + 7)));
+    ok(octavo_linear_heads(own.context, weights.data(), count, x.data(), rows, y.data()), "heads", isa);
+    ok(octavo_copy_columns(own.context, y.data(), rows, count * out, wide.data(), count * out + 7, 5), "columns", isa);
+    return wide;
   });
 }
 
@@ -226,6 +246,7 @@ int main(int count, char** arguments) {
       for (int32_t format = 0; format <= OCTAVO_INT4_A8; ++format) {
         products(isa, format, seed);
         experts(isa, format, seed);
+        heads(isa, format, seed);
       }
       for (int32_t dtype = 0; dtype < 5; ++dtype) attention(isa, dtype, seed);
       rows_alone(isa, seed);
