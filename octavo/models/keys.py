@@ -80,7 +80,7 @@ def complete(raw: dict[str, Any], architecture: str) -> dict[str, Any]:
 def _latent_head(raw: dict[str, Any]) -> dict[str, Any]:
     """What stands for heads in the cache where all are made of one latent: it is the one KV head, with its rotated part."""
     latent, rotated = raw.get("kv_lora_rank"), raw.get("qk_rope_head_dim")
-    if not isinstance(latent, int) or not isinstance(rotated, int) or not 0 < rotated <= latent + rotated:
+    if not isinstance(latent, int) or not isinstance(rotated, int) or min(latent, rotated) <= 0:
         return {}
     size = latent + rotated
     return {"num_key_value_heads": 1, "head_dim": size, "partial_rotary_factor": rotated / size}

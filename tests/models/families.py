@@ -59,6 +59,11 @@ class Family:
     loaded: Callable[[Tensors], Tensors] | None = None
 
     @property
+    def has_experts(self) -> bool:
+        """So that a small difference may make a token choose another one."""
+        return "num_experts_per_tok" in self.config
+
+    @property
     def reference_config(self) -> dict[str, Any]:
         """config.json of the model in Transformers."""
         return self.config if self.reference is None else self.reference

@@ -13,18 +13,16 @@ from octavo.kernels.numpy.ops import NumpyOps
 from octavo.kernels.ops import Quantization
 from octavo.models.config import read_model_config
 from octavo.models.registry import build_model
-from octavo.models.sizes import block_bytes, weights_bytes
+from octavo.models.sizes import block_bytes
 from octavo.weights.checkpoint import Weights
 from tests.golden.derive_families import SEED, load, prompt_of
-from tests.models.backends import BACKENDS
 from tests.models.driver import logits_of
 from tests.models.families import FAMILIES
-from tests.models.test_sizes import DTYPES, loaded_bytes
 from tests.models.tiny import TinyCheckpoint
 
 SHAPES = {name: golden["shapes"] for name, golden in load().items()}
 NAMES = ["mixtral", "qwen2_moe", "gpt_oss_mxfp4", "deepseek_v2_lite", "deepseek_v3"]
-BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
+FLOAT32, BFLOAT16 = np.dtype(np.float32), np.dtype(ml_dtypes.bfloat16)
 
 
 def checkpoint_of(name: str) -> TinyCheckpoint:
@@ -37,7 +35,7 @@ def logits(name: str, ops: Any, dtype: np.dtype[Any], chunk: int, quantization: 
     return logits_of(build_model(read_model_config(checkpoint), weights, ops), ops, prompt_of(1), chunk)
 
 
-@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("dtype", [FLOAT32, BFLOAT16], ids=str)
 @pytest.mark.parametrize("name", NAMES)
 def test_bits_do_not_depend_on_chunks(name: str, dtype: np.dtype[Any]) -> None:
     ops = CpuOps()
@@ -48,26 +46,15 @@ def test_bits_do_not_depend_on_chunks(name: str, dtype: np.dtype[Any]) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_experts_are_quantized_as_other_projections(name: str) -> None:
-    """Close to the same rounding by the reference, and not what is not rounded."""
-    ops, eight = CpuOps(), Quantization(8)
-    rounded, plain = logits(name, ops, BFLOAT16, 64, eight), logits(name, ops, BFLOAT16, 64)
-    reference = logits(name, NumpyOps(), BFLOAT16, 64, eight)
-    size = np.abs(reference).max()
-    assert 1e-4 * size < np.abs(rounded - plain).max()
-    assert np.median(np.abs(rounded - reference).max(axis=1)) < 2e-2 * size, "a row may choose another expert"
+def test_rounded_experts_and_bfloat16_change_little(name: str) -> None:
+    """As of other families, but that a row may choose another expert."""
+    ops = CpuOps(1)
+    plain = logits(name, ops, FLOAT32, 64)
+    for dtype, quantization in ((FLOAT32, Quantization(8)), (BFLOAT16, None)):
+        rounded = logits(name, ops, dtype, 64, quantization)
+        errors = np.abs(rounded - plain).max(axis=1) / np.abs(plain).max()
+        assert 1e-4 < np.median(errors) < 0.05, dtype
     ops.close()
-
-
-@pytest.mark.parametrize("quantization", [None, Quantization(8)], ids=str)
-@pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize("backend", BACKENDS)
-def test_what_they_are_said_to_take(
-    backend: str, name: str, quantization: Quantization | None, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    ops, checkpoint = BACKENDS[backend](), checkpoint_of(name)
-    counted = weights_bytes(read_model_config(checkpoint), checkpoint, BFLOAT16, ops, quantization)
-    assert counted == loaded_bytes(checkpoint, BFLOAT16, ops, quantization, monkeypatch)
 
 
 def test_the_cache_holds_latents() -> None:

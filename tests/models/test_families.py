@@ -37,7 +37,7 @@ def test_logits_in_chunks_and_greedy_ids_with_a_cached_prefix(name: str, backend
     ops.close()
 
 
-@pytest.mark.parametrize("name", FAMILIES)
+@pytest.mark.parametrize("name", [name for name, family in FAMILIES.items() if not family.has_experts])
 def test_rounded_weights_and_bfloat16_change_little(name: str) -> None:
     """The same layers over other formats: projections of int8, and weights and cache of bfloat16."""
     golden, ops = GOLDEN[name], CpuOps(1)
