@@ -15,9 +15,11 @@ from octavo.kernels.cpu.stand_ins import RESULTS, TOKENS, Call, Count, StandIn
 
 _SELECT = "octavo_select_rows"
 _ROW_BY_ROW = {
+    "octavo_copy_columns",
     "octavo_experts",
     "octavo_layer_norm",
     "octavo_linear",
+    "octavo_linear_heads",
     "octavo_rms_norm",
     "octavo_rms_norm_columns",
     "octavo_route",
