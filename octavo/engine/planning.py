@@ -125,7 +125,7 @@ def plan_model(config: EngineConfig, path: Path, usable: int | None = None) -> P
     sizes = _sizes(config, checkpoint, model, ops)
     memory = _divide(config, model, sizes, usable_memory() if usable is None else usable)
     dtype = weights_dtype(config.dtype, model.dtype)
-    model = replace(model, max_model_len=memory.limits.max_model_len)
+    model = model.with_sequences_of(memory.limits.max_model_len)
     return PlannedModel(
         config,
         checkpoint,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from octavo.errors import LoadError
@@ -36,7 +36,7 @@ class ModelConfig:
     rope: dict[str, Any]
     local_rope: dict[str, Any] | None = None  # of layers with a window, where it is another one
     windows: tuple[int | None, ...] = ()  # see layer_windows
-    max_model_len: int = 0  # how long sequences may become; 0: max_position_embeddings
+    max_model_len: int = 0  # how long sequences may become, where it matters; 0: max_position_embeddings
     eos_token_ids: tuple[int, ...] = ()  # of config.json and generation_config.json
     raw: dict[str, Any] = field(default_factory=dict)  # with the usual name of every key that has another
     # of pooling models (octavo.pooling.resolve)
@@ -89,6 +89,11 @@ class ModelConfig:
             return positions
         original = rope.get("original_max_position_embeddings") if rope["rope_type"] == "yarn" else None
         return max(positions, int((original or positions) * rope["factor"]))
+
+    def with_sequences_of(self, length: int) -> ModelConfig:
+        """The same where sequences become no longer than that, by which some rotations are chosen."""
+        depends = self.rope.get("rope_type") in ("dynamic", "longrope")
+        return replace(self, max_model_len=length) if depends else self
 
     @property
     def usual_context(self) -> int:

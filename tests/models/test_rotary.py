@@ -69,6 +69,22 @@ def test_a_variant_is_one_registered_function(monkeypatch: pytest.MonkeyPatch) -
     np.testing.assert_allclose(table[1, 0], 3 * np.cos(0.5), rtol=1e-6)
 
 
+@pytest.mark.parametrize(
+    ("rope", "changes"),
+    [
+        ({}, False),
+        ({"rope_type": "yarn", "factor": 4.0}, False),
+        ({"rope_type": "dynamic", "factor": 4.0}, True),
+        ({"rope_type": "longrope", "short_factor": [1.0] * 8, "long_factor": [2.0] * 8}, True),
+    ],
+)
+def test_what_depends_on_how_long_sequences_may_be(rope: dict[str, Any], changes: bool) -> None:
+    config = config_with(**{"original_max_position_embeddings": 512} | rope)  # of 1024
+    tables = [Rotary(config.with_sequences_of(length)).table(20)[:20] for length in (512, 4096)]
+    assert np.array_equal(*tables) is not changes
+    assert (config.with_sequences_of(512) == config) is not changes
+
+
 def test_the_table_grows_without_changing() -> None:
     grown = Rotary(config_with())
     first = grown.table(10).copy()
