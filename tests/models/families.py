@@ -41,7 +41,7 @@ YARN = {
     "rope_theta": 10000.0,
     "factor": 4.0,
     "original_max_position_embeddings": 64,
-    "beta_fast": 8.0,
+    "beta_fast": 2.0,
 }
 E2M1 = [0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0]
 SHORT_FACTORS, LONG_FACTORS = [1.0, 1.1, 1.2, 1.3, 1.5, 1.7, 2.0, 2.5], [1.0, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0, 12.0]
@@ -411,6 +411,7 @@ FAMILIES: dict[str, Family] = {
             "granite",
             embedding_multiplier=12.0,
             residual_multiplier=0.22,
+            rms_norm_eps=1e-2,
             attention_multiplier=0.015625,
             logits_scaling=8.0,
             tie_word_embeddings=True,

@@ -46,7 +46,7 @@ CONVERSIONS = {
             "rope.scaling.type": "yarn",
             "rope.scaling.factor": 4.0,
             "rope.scaling.original_context_length": 64,
-            "rope.scaling.yarn_beta_fast": 8.0,
+            "rope.scaling.yarn_beta_fast": 2.0,
         },
     ),
     "qwen3": Conversion(MODEL_ARCH.QWEN3),
