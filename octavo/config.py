@@ -88,6 +88,9 @@ class EngineConfig:
         "auto", "Sampling defaults: auto (the model's), vllm (neutral) or a directory", group="model"
     )
     chat_template: str | None = option(None, "Template file or text, instead of the model's", group="model")
+    fold_system_message: bool = option(
+        False, "Put what the system says before the first user message, for a template that refuses the role", group="model"
+    )
     trust_remote_code: bool = option(False, "Accepted; nothing is run", group="model")
     seed: int | None = option(
         None, "Makes requests without a seed reproducible", group="model", minimum=-(2**63), maximum=2**63 - 1

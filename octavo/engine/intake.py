@@ -64,6 +64,7 @@ class Intake:
     pooling: Pooling | None = None  # of a model that generates no text
     score_template: ChatTemplate | None = None  # that joins a query and a document, where the start was given one
     name: str = ""  # what messages call the model
+    fold_system_message: bool = False
 
     def __post_init__(self) -> None:
         self._seeds = random.Random(self.seed)
@@ -96,7 +97,7 @@ class Intake:
         variables = template_variables or {}
         check_template_variables(variables)
         return template.render(
-            normalize_messages(messages, template),
+            normalize_messages(messages, template, fold_system=self.fold_system_message),
             tools,
             documents,
             add_generation_prompt,
@@ -267,6 +268,7 @@ def open_intake(config: EngineConfig, path: Path) -> Intake:
         pooling=served.pooling,
         score_template=chat_template if served.pooling is not None and config.chat_template is not None else None,
         name=config.served_model_name[0] if config.served_model_name else config.model or str(path),
+        fold_system_message=config.fold_system_message,
     )
 
 

@@ -9,6 +9,7 @@ The rules, for every role:
 - For a template that prints calls only of messages whose content is null, or with arguments as a text, they are so.
 - `developer` becomes `system` for a template that does not know the role. Several system messages, or one that is not
   the first, are merged (joined by an empty line) at the front for a template that does not take them otherwise.
+  With `fold_system` (`--fold-system-message`) they become the beginning of the first user message.
 - A tool message without `tool_call_id` is accepted.
 - An earlier answer's reasoning is given under each name that templates use (`reasoning_content`, `reasoning`, `thinking`).
 """
@@ -29,13 +30,15 @@ _TEXT_PARTS = {"text": "text", "input_text": "text", "output_text": "text", "ref
 _REASONING_NAMES = ("reasoning_content", "reasoning", "thinking")
 
 
-def normalize_messages(messages: Sequence[Any], template: ChatTemplate) -> list[Message]:
+def normalize_messages(messages: Sequence[Any], template: ChatTemplate, *, fold_system: bool = False) -> list[Message]:
     """The messages for `template`; the input is left as it is. ValidationError names `messages[i].field`."""
     if not isinstance(messages, Sequence) or isinstance(messages, str | bytes):
         _refuse("messages", "must be a list of messages", messages)
     normal = [_message(f"messages[{i}]", message) for i, message in enumerate(messages)]
     if any(message["role"] == "developer" for message in normal) and not template.knows_developer:
         normal = [{**m, "role": "system"} if m["role"] == "developer" else m for m in normal]
+    if fold_system:
+        normal = _without_system(normal)
     if _has_scattered_system(normal) and not template.takes_scattered_system:
         normal = _system_first(normal)
     if any("tool_calls" in message for message in normal):
@@ -144,6 +147,18 @@ def _system_first(messages: list[Message]) -> list[Message]:
     texts = [message["content"] for message in messages if message["role"] == "system"]
     others = [message for message in messages if message["role"] != "system"]
     return [{"role": "system", "content": SYSTEM_JOINER.join(texts)}, *others]
+
+
+def _without_system(messages: list[Message]) -> list[Message]:
+    texts = [message["content"] for message in messages if message["role"] == "system" and message["content"]]
+    others = [message for message in messages if message["role"] != "system"]
+    place = next((i for i, message in enumerate(others) if message["role"] == "user"), None)
+    if not texts:
+        return others
+    if place is None:
+        return [{"role": "user", "content": SYSTEM_JOINER.join(texts)}, *others]
+    content = SYSTEM_JOINER.join([*texts, others[place]["content"]])
+    return [*others[:place], {**others[place], "content": content}, *others[place + 1 :]]
 
 
 def _refuse(where: str, rule: str, value: Any, *, missing: bool = False) -> NoReturn:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import signal
 import time
 from pathlib import Path
@@ -45,12 +46,44 @@ def test_the_answer_does_not_depend_on_who_shares_the_batch(octavo: ServerProces
     assert list(together) == alone * 3
 
 
-def test_seeds_make_draws_repeatable_and_n_different(octavo: ServerProcess) -> None:
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"logit_bias": {"28": -100, "253": -100}},
+        {"allowed_token_ids": [28, 253, 905]},
+        {"top_k": 1},
+        {"temperature": 0},
+    ],
+    ids=lambda more: next(iter(more)),
+)
+def test_c83_logprobs_where_tokens_are_masked(octavo: ServerProcess, more: dict[str, Any]) -> None:
+    """Finite numbers, in JSON as strict as it is."""
+    text = {"prompt": "One, two,", "max_tokens": 3, "logprobs": 5, "temperature": 1.0, "seed": 1, **more}
+    chat = {
+        "messages": [{"role": "user", "content": "Count."}],
+        **{**text, "logprobs": True, "top_logprobs": 5, "prompt": None},
+    }
+    for path, body in ((TEXT, text), (CHAT, chat)):
+        answer = octavo.http.post(path, json=body)
+        assert answer.status_code == 200
+        values = json.loads(answer.text, parse_constant=lambda name: pytest.fail(name))["choices"][0]["logprobs"]
+        shown = values.get("token_logprobs") or [entry["logprob"] for entry in values["content"]]
+        assert all(-9999.0 <= value <= 0.0 for value in shown)
+
+
+def test_c94_c95_seeds_make_draws_repeatable_and_n_different(octavo: ServerProcess) -> None:
     body = {**GOLDEN, "temperature": 1.0, "n": 3}
     runs = [octavo.http.post(TEXT, json={**body, "seed": seed}).json()["choices"] for seed in (7, 7, 8)]
     first, again, other = ([choice["token_ids"] for choice in run] for run in runs)
     assert first == again != other
-    assert first[0] != first[1] != first[2]
+    assert len({*map(tuple, first)}) == 3
+    events = decode_events(octavo.http.post(TEXT, json={**body, "seed": 7, "stream": True}).text)
+    parts = [choice for event in events for choice in event["choices"]]
+    streamed = [[id for part in parts if part["index"] == i for id in part["token_ids"] or ()] for i in range(3)]
+    assert streamed == first
+    assert sorted(part["index"] for part in parts if part["finish_reason"] is not None) == [0, 1, 2]
+    unseeded = [octavo.http.post(TEXT, json={**body, "n": 1}).json()["choices"][0]["token_ids"] for _ in range(2)]
+    assert unseeded[0] != unseeded[1]
 
 
 @pytest.mark.parametrize("count", [25, pytest.param(1000, marks=pytest.mark.nightly)])

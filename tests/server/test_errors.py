@@ -112,7 +112,7 @@ def test_two_greedy_answers_would_be_the_same(server: RunningServer) -> None:
     assert_refused(response, "n must be 1 when using greedy sampling, got 2.", None)
 
 
-def test_stream_options_want_a_stream(server: RunningServer) -> None:
+def test_c133_stream_options_want_a_stream(server: RunningServer) -> None:
     response = server.post(CHAT, {"messages": HI, "stream_options": {"include_usage": True}})
     text = "Stream options can only be defined when `stream=True`. (parameter=stream_options)"
     assert_refused(response, text, "stream_options")
@@ -153,7 +153,7 @@ def test_another_model_is_not_found(server: RunningServer, path: str) -> None:
         ([[1], [2, 10**30]], "1000000000000000000000000000000"),
     ],
 )
-def test_prompts_that_are_none_are_refused_with_their_place(server: RunningServer, prompt: Any, where: str) -> None:
+def test_c124_prompts_that_are_none_are_refused_with_their_place(server: RunningServer, prompt: Any, where: str) -> None:
     response = server.post(TEXT, {"prompt": prompt})
     assert response.status_code == 400
     assert response.json()["error"]["param"] == "prompt"
@@ -211,7 +211,7 @@ def test_what_asks_for_nothing_is_accepted(server: RunningServer, more: Any, str
     assert server.post(CHAT, body).status_code == 200
 
 
-def test_unknown_fields_are_logged_once(intake: Intake, caplog: pytest.LogCaptureFixture) -> None:
+def test_c128_unknown_fields_are_logged_once(intake: Intake, caplog: pytest.LogCaptureFixture) -> None:
     with running(intake) as server:
         for _ in range(2):
             server.post(TEXT, {"prompt": "a", "max_tokens": 1, "temprature_of_this_test": 1})

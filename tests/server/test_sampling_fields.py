@@ -135,7 +135,7 @@ def test_c103_nothing_is_cut_unasked(server: RunningServer) -> None:
         {"stop": ["a" * 1_000_000]},
         {"bad_words": ["a"] * 50_000},
         {"bad_words": ["a" * 1_000_000]},
-        {"logit_bias": {str(i): 1.0 for i in range(20_000)}},
+        {"logit_bias": {str(i): 1.0 for i in range(100_000)}},
         {"stop_token_ids": [1] * 100_000},
         {"allowed_token_ids": []},
         {"allowed_token_ids": [10**9]},
@@ -210,6 +210,77 @@ def test_c82_bytes_of_tokens_join_to_the_text(server: RunningServer) -> None:
     assert " é" in [entry["token"] for entry in content]
 
 
+@pytest.mark.parametrize("path", [CHAT, TEXT])
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"temperature": 1e-4},
+        {"temperature": 1e-10},
+        {"temperature": 5e-324},
+        {"top_p": 0},
+        {"top_p": 1e-9},
+        {"min_p": 1.0},
+        {"top_k": -1},
+        {"top_k": 0},
+    ],
+    ids=str,
+)
+def test_c88_extreme_values_are_taken(server: RunningServer, path: str, more: dict[str, Any]) -> None:
+    answer = server.post(path, {**PROMPTS[path], "max_tokens": 2, **more})
+    assert (answer.status_code, answer.json()["usage"]["completion_tokens"]) == (200, 2)
+
+
+@pytest.mark.parametrize("path", [CHAT, TEXT])
+@pytest.mark.parametrize("value", ["NaN", "Infinity", "-Infinity", "1e999", "-1", "100"])
+def test_c88_values_that_are_none(server: RunningServer, path: str, value: str) -> None:
+    body = json.dumps({**PROMPTS[path], "temperature": 12345.0}).replace("12345.0", value)
+    answer = server.http.post(path, content=body, headers={"content-type": "application/json"})
+    assert answer.status_code == 400
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_c130_strange_texts(server: RunningServer, stream: bool) -> None:
+    """They are taken as text or refused before a stream begins, and the next answer is as before."""
+    golden = server.post(CHAT, {"messages": HI, "max_tokens": 4}).json()["choices"]
+    body = {"max_tokens": 1, "truncate_prompt_tokens": -1, "stream": stream}
+    for text in ("a\0b", "\ufeffa", "\u200d" * 20_000, "\u202e"):
+        messages = [{"role": "user", "content": text}]
+        assert server.post(CHAT, {**body, "messages": messages}).status_code == 200
+        assert server.post(TEXT, {**body, "prompt": text}).status_code == 200
+    for wrong in (b'{"prompt": "\\ud800"}', '{"prompt": "\xe9"}'.encode("latin-1"), b'{"prompt": "a', b"\xef\xbb\xbf{}"):
+        for path in (CHAT, TEXT):
+            answer = server.http.post(path, content=wrong, headers={"content-type": "application/json"})
+            assert answer.status_code == 400
+            assert answer.headers["content-type"] == "application/json"
+    if not stream:
+        assert server.post(TEXT, {**body, "prompt": "\u200d" * 1_000_000}).status_code == 200
+    assert server.post(CHAT, {"messages": HI, "max_tokens": 4}).json()["choices"] == golden
+
+
+@pytest.mark.parametrize("kind", ["image_url", "input_audio", "banana"])
+def test_c134_parts_that_are_no_text(server: RunningServer, kind: str) -> None:
+    parts = [{"type": "text", "text": "a"}, {"type": kind, kind: {"url": "https://example.org/a.png"}}]
+    error = refused(server, CHAT, {"messages": [{"role": "user", "content": parts}]})
+    assert error["param"] == "messages[0].content[1].type"
+
+
+def test_c146_templates_of_requests(server: RunningServer) -> None:
+    """Neither a template nor what takes the place of the request's own fields, wherever a conversation is rendered."""
+    for more in (
+        {"chat_template": "{{ messages }}"},
+        {"chat_template_kwargs": {"chat_template": "x"}},
+        {"chat_template_kwargs": {"tokenize": False}},
+        {"chat_template_kwargs": {"messages": []}},
+        {"chat_template_kwargs": {"tools": []}},
+    ):
+        refused(server, CHAT, {"messages": HI, **more})
+        answer = server.post("/tokenize", {"messages": HI, **more})
+        assert (answer.status_code, answer.json()["error"]["param"]) == (400, next(iter(more)))
+    for kwargs in ({"enable_thinking": False}, {"unknown": 1}):
+        assert server.post(CHAT, {"messages": HI, "max_tokens": 1, "chat_template_kwargs": kwargs}).status_code == 200
+        assert server.post("/tokenize", {"messages": HI, "chat_template_kwargs": kwargs}).json()["count"] == 32
+
+
 def test_c133_usage_of_streams(server: RunningServer) -> None:
     for path, n in ((CHAT, 1), (CHAT, 2), (TEXT, 1), (TEXT, 2)):
         body = {**PROMPTS[path], "max_tokens": 4, "n": n, "seed": 1, "ignore_eos": True}
@@ -220,6 +291,13 @@ def test_c133_usage_of_streams(server: RunningServer) -> None:
             assert events[-1]["usage"][name] == whole[name]
         assert whole["completion_tokens"] == 4 * n
         assert all(event.get("usage") is None for event in events[:-1])
+        both = {"include_usage": True, "continuous_usage_stats": True}
+        *events, last = server.events(path, {**body, "stream_options": both})
+        assert all(event["usage"]["prompt_tokens"] == whole["prompt_tokens"] for event in events)
+        counts = [event["usage"]["completion_tokens"] for event in events if event["choices"][0]["index"] == 0]
+        assert counts == sorted(counts)
+        assert counts[-1] == 4
+        assert last["usage"]["completion_tokens"] == 4 * n
 
 
 @pytest.mark.parametrize("path", [CHAT, TEXT])

@@ -180,7 +180,7 @@ def test_echo(server: RunningServer, prompts: Any) -> None:
         assert streamed["text_offset"][1] == len("Hello")
 
 
-def test_echo_alone_scores_the_prompt(server: RunningServer) -> None:
+def test_c101_echo_alone_scores_the_prompt(server: RunningServer) -> None:
     body = {"prompt": [19556, 905], "max_tokens": 0, "echo": True, "logprobs": 1}
     whole = server.post(TEXT, body).json()
     choice = whole["choices"][0]
@@ -191,7 +191,7 @@ def test_echo_alone_scores_the_prompt(server: RunningServer) -> None:
     assert joined(events) == "Hello world"
 
 
-def test_the_context_is_used_to_its_last_token(server: RunningServer) -> None:
+def test_c101_the_context_is_used_to_its_last_token(server: RunningServer) -> None:
     full = {"prompt": [5] * 512, "max_tokens": 0, "echo": True, "logprobs": 1}
     scored = server.post(TEXT, full).json()["choices"][0]
     assert len(scored["logprobs"]["tokens"]) == 512

@@ -172,7 +172,7 @@ def test_numbers_that_nothing_could_carry_are_refused(name: str, value: Any) -> 
         (b'{"a": ' + b"9" * 5000 + b"}", "body.0", "Nested too deeply, or a number with too many digits"),
     ],
 )
-def test_what_is_no_json_is_refused_with_its_place(body: bytes, location: str, reason: str) -> None:
+def test_c88_c130_what_is_no_json_is_refused_with_its_place(body: bytes, location: str, reason: str) -> None:
     with pytest.raises(SchemaError) as caught:
         decode_json(body)
     assert caught.value.parameter == location

@@ -206,6 +206,23 @@ def test_c142_a_template_that_refuses_system_says_so() -> None:
             template.render(normal({"role": role, "content": "a"}, USER, template=template))
 
 
+@pytest.mark.parametrize(
+    ("history", "expected"),
+    [
+        ([{"role": "system", "content": "a"}, USER], [{"role": "user", "content": "a\n\nx"}]),
+        ([{"role": "developer", "content": "a"}], [{"role": "user", "content": "a"}]),
+        ([{"role": "system", "content": ""}, USER], [USER]),
+        ([USER], [USER]),
+        (
+            [{"role": "assistant", "content": "hi"}, USER, {"role": "system", "content": "b"}, USER],
+            [{"role": "assistant", "content": "hi"}, {"role": "user", "content": "b\n\nx"}, USER],
+        ),
+    ],
+)
+def test_c142_system_messages_may_be_folded_into_the_first_of_the_user(history: Any, expected: Any) -> None:
+    assert normalize_messages(history, RAISES, fold_system=True) == expected
+
+
 def test_a_template_that_reads_parts_gets_parts() -> None:
     template = ChatTemplate("{% for m in messages %}{% for p in m.content %}<{{ p.text }}>{% endfor %}{% endfor %}")
     assert template.render(normal(USER, template=template)) == "<x>"
