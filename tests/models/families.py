@@ -262,21 +262,21 @@ _GPT_OSS = {
     "rope_scaling": YARN | {"truncate": False},
 }
 _DEEPSEEK = {
-    "kv_lora_rank": 24,
+    "kv_lora_rank": 32,
     "qk_nope_head_dim": 12,
     "qk_rope_head_dim": 8,
-    "v_head_dim": 10,
+    "v_head_dim": 16,
     "n_routed_experts": 6,
     "n_shared_experts": 2,
     "num_experts_per_tok": 2,
-    "moe_intermediate_size": 40,
+    "moe_intermediate_size": 32,
     "first_k_dense_replace": 1,
     "routed_scaling_factor": 1.7,
     "num_key_value_heads": 4,
 }
 _DEEPSEEK_YARN = YARN | {"mscale": 1.0, "mscale_all_dim": 1.0}
 _DEEPSEEK_V3 = _DEEPSEEK | {
-    "q_lora_rank": 20,
+    "q_lora_rank": 32,
     "n_group": 3,
     "topk_group": 2,
     "norm_topk_prob": True,

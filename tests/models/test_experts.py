@@ -58,6 +58,6 @@ def test_rounded_experts_and_bfloat16_change_little(name: str) -> None:
 
 
 def test_the_cache_holds_latents() -> None:
-    """24 numbers and 8 rotated ones for a token and layer, twice."""
+    """32 numbers and 8 rotated ones for a token and layer, twice."""
     model, ops = read_model_config(checkpoint_of("deepseek_v3")), NumpyOps()
-    assert block_bytes(model, 16, np.dtype(np.float32), ops) == 2 * 3 * (24 + 8) * 16 * 4
+    assert block_bytes(model, 16, np.dtype(np.float32), ops) == 2 * 3 * (32 + 8) * 16 * 4

@@ -17,7 +17,7 @@ from tests.models.tiny import TinyCheckpoint, tiny_model
 
 GOLDEN = load()
 PACKING = Packing("int8", 32, np.dtype(np.float32))
-NOT_PACKED = ("embed", "tok_embeddings", "lm_head", "output.weight", "output_layer", "norm")
+NOT_PACKED = (".mlp.gate.", "embed", "tok_embeddings", "lm_head", "output.weight", "output_layer", "norm")
 
 
 @dataclass
@@ -59,7 +59,7 @@ class PackedCheckpoint(TinyCheckpoint):
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-@pytest.mark.parametrize("name", ["qwen2", "phi3", "glm", "chatglm", "gpt_neox", "internlm2", "baichuan"])
+@pytest.mark.parametrize("name", ["qwen2", "phi3", "glm", "chatglm", "gpt_neox", "internlm2", "baichuan", "deepseek_v3"])
 def test_packed_projections(name: str, backend: str) -> None:
     golden, ops = GOLDEN[name], BACKENDS[backend]()
     plain = FAMILIES[name].checkpoint(golden["shapes"], SEED)

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from octavo.layers.rotary import Rotary
 from octavo.models.config import ModelConfig, read_model_config
 from tests.models.tiny import TinyCheckpoint
 
@@ -112,6 +113,100 @@ OPT = {
 }
 
 
+MIXTRAL = {
+    "architectures": ["MixtralForCausalLM"],
+    "eos_token_id": 2,
+    "hidden_act": "silu",
+    "hidden_size": 4096,
+    "intermediate_size": 14336,
+    "max_position_embeddings": 32768,
+    "model_type": "mixtral",
+    "num_attention_heads": 32,
+    "num_experts_per_tok": 2,
+    "num_hidden_layers": 32,
+    "num_key_value_heads": 8,
+    "num_local_experts": 8,
+    "rms_norm_eps": 1e-05,
+    "rope_theta": 1000000.0,
+    "sliding_window": None,
+    "tie_word_embeddings": False,
+    "torch_dtype": "bfloat16",
+    "vocab_size": 32000,
+}
+GPT_OSS_20B = {
+    "architectures": ["GptOssForCausalLM"],
+    "attention_bias": True,
+    "eos_token_id": 200002,
+    "head_dim": 64,
+    "hidden_act": "silu",
+    "hidden_size": 2880,
+    "intermediate_size": 2880,
+    "layer_types": ["sliding_attention", "full_attention"] * 12,
+    "max_position_embeddings": 131072,
+    "model_type": "gpt_oss",
+    "num_attention_heads": 64,
+    "num_experts_per_tok": 4,
+    "num_hidden_layers": 24,
+    "num_key_value_heads": 8,
+    "num_local_experts": 32,
+    "quantization_config": {"modules_to_not_convert": ["lm_head"], "quant_method": "mxfp4"},
+    "rms_norm_eps": 1e-05,
+    "rope_scaling": {
+        "beta_fast": 32.0,
+        "beta_slow": 1.0,
+        "factor": 32.0,
+        "original_max_position_embeddings": 4096,
+        "rope_type": "yarn",
+        "truncate": False,
+    },
+    "rope_theta": 150000,
+    "sliding_window": 128,
+    "swiglu_limit": 7.0,
+    "tie_word_embeddings": False,
+    "vocab_size": 201088,
+}
+DEEPSEEK_V2_LITE = {
+    "architectures": ["DeepseekV2ForCausalLM"],
+    "eos_token_id": 100001,
+    "first_k_dense_replace": 1,
+    "hidden_size": 2048,
+    "intermediate_size": 10944,
+    "kv_lora_rank": 512,
+    "max_position_embeddings": 163840,
+    "model_type": "deepseek_v2",
+    "moe_intermediate_size": 1408,
+    "n_group": 1,
+    "n_routed_experts": 64,
+    "n_shared_experts": 2,
+    "norm_topk_prob": False,
+    "num_attention_heads": 16,
+    "num_experts_per_tok": 6,
+    "num_hidden_layers": 27,
+    "num_key_value_heads": 16,
+    "q_lora_rank": None,
+    "qk_nope_head_dim": 128,
+    "qk_rope_head_dim": 64,
+    "rms_norm_eps": 1e-06,
+    "rope_scaling": {
+        "beta_fast": 32,
+        "beta_slow": 1,
+        "factor": 40,
+        "mscale": 0.707,
+        "mscale_all_dim": 0.707,
+        "original_max_position_embeddings": 4096,
+        "type": "yarn",
+    },
+    "rope_theta": 10000,
+    "routed_scaling_factor": 1.0,
+    "scoring_func": "softmax",
+    "topk_group": 1,
+    "topk_method": "greedy",
+    "torch_dtype": "bfloat16",
+    "v_head_dim": 128,
+    "vocab_size": 102400,
+}
+
+
 def read(config: dict[str, Any]) -> ModelConfig:
     return read_model_config(TinyCheckpoint(config, {}))
 
@@ -125,6 +220,9 @@ def read(config: dict[str, Any]) -> ModelConfig:
         (PHI3_128K, (32, 32, 32, 96), 1e-5, False, 131072, 8192),
         (GEMMA3_4B, (34, 8, 4, 256), 1e-6, True, 131072, 10240),
         (OPT, (12, 12, 12, 64), 1e-5, True, 2048, 3072),
+        (MIXTRAL, (32, 32, 8, 128), 1e-5, False, 32768, 14336),
+        (GPT_OSS_20B, (24, 64, 8, 64), 1e-5, False, 131072, 2880),
+        (DEEPSEEK_V2_LITE, (27, 16, 1, 576), 1e-6, False, 163840, 10944),
     ],
 )
 def test_shapes(
@@ -153,3 +251,10 @@ def test_windows_vocabulary_and_ends() -> None:
     assert read(GLM4).vocab_size == 151552
     assert read(PHI3_128K).layer_windows == (262144,) * 32
     assert read(OPT).layer_windows == (None,) * 12
+    assert read(MIXTRAL).layer_windows == (None,) * 32
+    assert read(GPT_OSS_20B).layer_windows == (128, None) * 12
+    assert (read(GPT_OSS_20B).cache_window, read(PHI3_128K).cache_window) == (None, 262144)
+
+
+def test_the_rotated_part_of_a_latent() -> None:
+    assert Rotary(read(DEEPSEEK_V2_LITE)).table(1).shape[1] == 64
