@@ -38,8 +38,8 @@ def tokenizer_from_gguf(metadata: Mapping[str, Any]) -> Tokenizer:
     special_tokens = {f"{name}_token": tokens[id] for name, id in ids.items() if id is not None and 0 <= id < len(tokens)}
     frame_with(
         backend,
-        special_tokens.get("bos_token") if metadata.get("tokenizer.ggml.add_bos_token", add_bos) else None,
-        special_tokens.get("eos_token") if metadata.get("tokenizer.ggml.add_eos_token", False) else None,
+        [special_tokens.get("bos_token") if metadata.get("tokenizer.ggml.add_bos_token", add_bos) else None],
+        [special_tokens.get("eos_token") if metadata.get("tokenizer.ggml.add_eos_token", False) else None],
     )
     turn_ends = (metadata.get(f"tokenizer.ggml.{name}_token_id") for name in ("eot", "eom"))
     end_ids = [id for id in turn_ends if id is not None]

@@ -1,12 +1,15 @@
-"""A tokenizer from a Hugging Face directory: tokenizer.json, and beside it tokenizer_config.json,
-special_tokens_map.json, added_tokens.json, chat_template.jinja and additional_chat_templates/."""
+"""A tokenizer from a Hugging Face directory: tokenizer.json or what can be converted to it, and beside it
+tokenizer_config.json, special_tokens_map.json, added_tokens.json, chat_template.jinja and additional_chat_templates/."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from octavo.errors import LoadError
+from octavo.text.conversion import convert
+from octavo.text.converted import Converted
 from octavo.text.tokenizer import Tokenizer
 from octavo.weights.json_file import read_json
 
@@ -17,28 +20,37 @@ NAMED_TOKENS = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token",
 
 
 def tokenizer_from_directory(directory: Path) -> Tokenizer:
-    """Reads what is there; only tokenizer.json must be."""
-    import tokenizers
-
-    file = directory / "tokenizer.json"
-    if not file.is_file():
-        raise LoadError(f"{directory} has no tokenizer.json: give a tokenizer with --tokenizer, or --skip-tokenizer-init")
-    try:
-        backend = tokenizers.Tokenizer.from_file(str(file))
-    except Exception as error:  # the library raises nothing narrower
-        raise LoadError(f"{file} cannot be read: {error}") from None
+    """Reads what is there; only a tokenizer must be. LoadError for one that cannot be read or converted."""
     names = ("special_tokens_map.json", "tokenizer_config.json", "added_tokens.json")
     special_map, own_config, added = (read_json(directory / name, optional=True) for name in names)
     config = {**special_map, **own_config}
-    special_tokens = named_tokens(config)
+    declared = _declared_tokens(config, added)
+    file = directory / "tokenizer.json"
+    if file.is_file():
+        converted = Converted(_read(file))
+    else:
+        converted = convert(directory, config, {id: text for id, token in declared.items() if (text := _text(token))})
+    config = {**converted.defaults, **config}
+    backend, special_tokens = converted.backend, named_tokens(config)
     backend.no_truncation()
     backend.no_padding()
-    _add_tokens(backend, config, added)
+    _add_tokens(backend, declared)
     _mark_special(backend, special_tokens, config)
-    if "add_bos_token" in config or "add_eos_token" in config:
-        wanted = [name for name in ("bos", "eos") if config.get(f"add_{name}_token")]
-        frame_with(backend, *(special_tokens.get(f"{name}_token") if name in wanted else None for name in ("bos", "eos")))
+    if converted.front or "add_bos_token" in config or "add_eos_token" in config:
+        bos, eos = (
+            special_tokens.get(f"{name}_token") if config.get(f"add_{name}_token") else None for name in ("bos", "eos")
+        )
+        frame_with(backend, [*converted.front, bos], [eos])
     return Tokenizer(backend, special_tokens, _chat_templates(directory, config))
+
+
+def _read(file: Path) -> Backend:
+    import tokenizers
+
+    try:
+        return tokenizers.Tokenizer.from_file(str(file))
+    except Exception as error:  # the library raises nothing narrower
+        raise LoadError(f"{file} cannot be read: {error}") from None
 
 
 def named_tokens(config: dict[str, Any]) -> dict[str, str]:
@@ -48,14 +60,13 @@ def named_tokens(config: dict[str, Any]) -> dict[str, str]:
     return {name: text for name, value in named.items() if (text := _text(value)) is not None}
 
 
-def frame_with(backend: Backend, bos: str | None, eos: str | None) -> None:
-    """Make `encode` put these tokens before and after a text, and nothing else."""
+def frame_with(backend: Backend, front: Sequence[str | None], back: Sequence[str | None]) -> None:
+    """Make `encode` put those of these tokens that it has before and after a text, and nothing else."""
     from tokenizers.processors import TemplateProcessing
 
-    ends = [(text, backend.token_to_id(text)) for text in dict.fromkeys([bos, eos]) if text is not None]
-    known = {text for text, id in ends if id is not None}
-    template = [*([bos] if bos in known else []), "$A", *([eos] if eos in known else [])]
-    backend.post_processor = TemplateProcessing(single=template, special_tokens=[end for end in ends if end[1] is not None])
+    known = {text: id for text in (*front, *back) if text is not None and (id := backend.token_to_id(text)) is not None}
+    template = [*(text for text in front if text in known), "$A", *(text for text in back if text in known)]
+    backend.post_processor = TemplateProcessing(single=template, special_tokens=list(known.items()))
 
 
 def _text(value: Any) -> str | None:
@@ -64,15 +75,20 @@ def _text(value: Any) -> str | None:
     return value if isinstance(value, str) else None
 
 
-def _add_tokens(backend: Backend, config: dict[str, Any], legacy: dict[str, Any]) -> None:
-    """Tokens that only tokenizer_config.json or added_tokens.json declare, in the order of their ids."""
-    from tokenizers import AddedToken
-
+def _declared_tokens(config: dict[str, Any], legacy: dict[str, Any]) -> dict[int, Any]:
+    """Id -> the text, or the description, of each token that tokenizer_config.json or added_tokens.json declares."""
     declared: dict[int, Any] = {id: text for text, id in legacy.items() if isinstance(id, int)}
     decoder = config.get("added_tokens_decoder") or {}
     if not isinstance(decoder, dict) or not all(id.isdecimal() for id in decoder):
         raise LoadError("tokenizer_config.json: added_tokens_decoder must map token ids to tokens")
     declared.update({int(id): token for id, token in decoder.items()})
+    return declared
+
+
+def _add_tokens(backend: Backend, declared: dict[int, Any]) -> None:
+    """Those that the backend does not add already, in the order of their ids."""
+    from tokenizers import AddedToken
+
     known = backend.get_added_tokens_decoder()
     for id, token in sorted(declared.items()):
         text = _text(token)

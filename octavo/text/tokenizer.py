@@ -1,5 +1,5 @@
 """The tokenizer: text to ids, and what each id stands for. Built on the `tokenizers` library, from a model directory
-(tokenizer.json) or from a GGUF file's metadata."""
+(tokenizer.json, or what can be converted to it) or from a GGUF file's metadata."""
 
 from __future__ import annotations
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from octavo.errors import LoadError
 
 _HUB_ID = re.compile(r"(?P<repo>[\w.-]+(?:/[\w.-]+)?)(?::(?P<tag>[\w.-]+))?")
+_TOKENIZER = re.compile(r"tokenizer\.model(\.v\w+)?|[\w.-]+\.tiktoken")
 _HUB_FILE = re.compile(r"(?P<repo>[\w.-]+/[\w.-]+)/(?P<file>[\w./-]+\.gguf)")
 
 
@@ -55,7 +56,7 @@ def select_files(model: HubId, files: Sequence[str]) -> tuple[list[str], str | N
 
 def select_tokenizer_files(model: HubId, files: Sequence[str]) -> tuple[list[str], str | None]:
     """Like `select_files`, without weights; a GGUF file, which cannot be had in part, only if nothing else is there."""
-    if model.tag or model.file or not {"tokenizer.json", "tokenizer.model"} & set(files):
+    if model.tag or model.file or not any(map(_is_tokenizer, files)):
         return select_files(model, files)
     return list(filter(_is_description, files)), None
 
@@ -65,7 +66,11 @@ def _is_description(name: str) -> bool:
     if "/" in name:
         is_template = name.startswith("additional_chat_templates/") and name.endswith(".jinja")
         return is_template or re.fullmatch(r"\d+_\w+/config\.json", name) is not None  # of sentence-transformers' modules
-    return name.endswith((".json", ".jinja")) or name == "tokenizer.model"
+    return name.endswith((".json", ".jinja")) or _is_tokenizer(name)
+
+
+def _is_tokenizer(name: str) -> bool:
+    return name in ("tokenizer.json", "tekken.json", "tiktoken.model") or bool(_TOKENIZER.fullmatch(name))
 
 
 def _choose_gguf(model: HubId, ggufs: Sequence[str]) -> str:

@@ -373,7 +373,7 @@ def test_the_tokenizer_options(tmp_path: Path, smollm2: Path) -> None:
     assert bare.chat_template is None
     assert bare.eos_token_ids == ()
     (tmp_path / "tokenizer.json").unlink()
-    with pytest.raises(LoadError, match=r"has no tokenizer.json: .*--tokenizer"):
+    with pytest.raises(LoadError, match=r"has no tokenizer.json, .*--tokenizer"):
         open_intake(EngineConfig(), model)
     assert open_intake(EngineConfig(tokenizer=str(smollm2)), model).tokenizer is not None
 
