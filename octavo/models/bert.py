@@ -7,6 +7,7 @@ from octavo.kernels.ops import Array, KVCache, Ops
 from octavo.layers.linear import Linear
 from octavo.layers.norm import LayerNorm
 from octavo.models.config import ModelConfig
+from octavo.models.registry import ENCODERS
 from octavo.runner.batch import Batch
 from octavo.weights.checkpoint import Weights
 
@@ -21,9 +22,10 @@ _ACTIVATIONS = {
 
 
 class BertEmbeddings:
-    """norm(word + type + position): [t, h]. Positions count from `first_position` of their table on."""
+    """norm(word + type + position): [t, h]. Positions count from the first of their table that is not reserved."""
 
-    def __init__(self, config: ModelConfig, weights: Weights, ops: Ops, first_position: int) -> None:
+    def __init__(self, config: ModelConfig, weights: Weights, ops: Ops) -> None:
+        first_position = ENCODERS[config.architecture].reserved_positions(config.raw)
         hidden, raw = config.hidden_size, config.raw
         positions, types = first_position + config.max_position_embeddings, int(raw.get("type_vocab_size", 2))
         word = weights.take("word_embeddings.weight", (config.vocab_size, hidden))
@@ -75,13 +77,12 @@ class BertModel:
     """The encoder alone; its own pooler, which embeddings do not use, is left out."""
 
     prefix = "bert"
-    first_position = 0
 
     def __init__(self, config: ModelConfig, weights: Weights, ops: Ops) -> None:
         _check(config)
         self.config = config
         body = weights.scope(self.prefix) if weights.has(f"{self.prefix}.embeddings.word_embeddings.weight") else weights
-        self._embeddings = BertEmbeddings(config, body.scope("embeddings"), ops, self.first_position)
+        self._embeddings = BertEmbeddings(config, body.scope("embeddings"), ops)
         self._layers = [BertLayer(config, body.scope(f"encoder.layer.{i}"), ops) for i in range(config.num_layers)]
         self._ops = ops
         self._take_head(weights, body)
@@ -119,7 +120,6 @@ class RobertaModel(BertModel):
     """BERT whose positions begin behind the padding token's."""
 
     prefix = "roberta"
-    first_position = 2
 
 
 class RobertaForSequenceClassification(RobertaModel):

@@ -34,7 +34,7 @@ class BodyCheckpoint:
         }
         self.generation_config: dict[str, Any] = checkpoint.generation_config
         names = [name for name in checkpoint.shapes() if not name.startswith("lm_head.")]
-        self._is_bare = "embed_tokens.weight" in names
+        self._is_bare = not {"embed_tokens.weight", "tok_embeddings.weight"}.isdisjoint(names)
         self._stored = {self._shown(name): name for name in names}
 
     @property

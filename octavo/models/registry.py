@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from importlib import import_module
-from typing import Protocol, cast
+from typing import Any, Protocol, cast
 
 from octavo.errors import LoadError
 from octavo.kernels.ops import Array, KVCache, Ops
@@ -49,19 +49,24 @@ FAMILIES = {
 
 @dataclass(frozen=True)
 class Encoder:
-    """A family of encoders: its module, and how many of its positions no token has."""
+    """A family of encoders: its module, and whether its positions begin behind the padding token's id."""
 
     module: str
-    reserved_positions: int = 0
+    is_behind_padding: bool = False
+
+    def reserved_positions(self, raw: dict[str, Any]) -> int:
+        """How many positions of a model with this config.json no token has."""
+        padding = raw.get("pad_token_id", 1)
+        return (padding if isinstance(padding, int) else 1) + 1 if self.is_behind_padding else 0
 
 
 ENCODERS = {
     "BertModel": Encoder("octavo.models.bert"),
     "BertForSequenceClassification": Encoder("octavo.models.bert"),
-    "RobertaModel": Encoder("octavo.models.bert", 2),
-    "RobertaForSequenceClassification": Encoder("octavo.models.bert", 2),
-    "XLMRobertaModel": Encoder("octavo.models.bert", 2),
-    "XLMRobertaForSequenceClassification": Encoder("octavo.models.bert", 2),
+    "RobertaModel": Encoder("octavo.models.bert", is_behind_padding=True),
+    "RobertaForSequenceClassification": Encoder("octavo.models.bert", is_behind_padding=True),
+    "XLMRobertaModel": Encoder("octavo.models.bert", is_behind_padding=True),
+    "XLMRobertaForSequenceClassification": Encoder("octavo.models.bert", is_behind_padding=True),
 }
 """The same for those that see a prompt as a whole, and generate nothing."""
 

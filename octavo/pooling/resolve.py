@@ -12,7 +12,7 @@ from octavo.config import EngineConfig
 from octavo.errors import ConfigError, LoadError
 from octavo.models.config import ModelConfig, read_architecture, read_model_config
 from octavo.models.converted import BodyCheckpoint
-from octavo.models.registry import ENCODERS, FAMILIES
+from octavo.models.registry import ENCODERS, FAMILIES, Encoder
 from octavo.options.pooler import read_pooler_config
 from octavo.pooling.files import PoolingFiles, read_pooling_files
 from octavo.pooling.settings import ACTIVATIONS, SEQUENCE_TASKS, Pooling
@@ -49,9 +49,7 @@ def open_served(config: EngineConfig, path: Path) -> Served:
         return Served(checkpoint, read_model_config(checkpoint), None)
     given = read_pooler_config(config.pooler_config) if config.pooler_config is not None else {}
     if architecture in ENCODERS:
-        model = read_model_config(checkpoint)
-        reserved = ENCODERS[architecture].reserved_positions
-        model = replace(model, is_encoder=True, max_position_embeddings=model.max_position_embeddings - reserved)
+        model = _encoder(read_model_config(checkpoint), ENCODERS[architecture])
         is_classifier = architecture.endswith(_CLASSIFIER)
     else:
         checkpoint = BodyCheckpoint(checkpoint, _generative(architecture))
@@ -61,6 +59,13 @@ def open_served(config: EngineConfig, path: Path) -> Served:
         model = replace(model, num_labels=len(_labels(model.raw)))
     pooling = _pooling(model, files or PoolingFiles(), given, is_classifier)
     return Served(checkpoint, replace(model, max_length=pooling.max_length), pooling)
+
+
+def _encoder(model: ModelConfig, family: Encoder) -> ModelConfig:
+    """Every head has keys and values of its own, whatever keys of other families the file has."""
+    positions = model.max_position_embeddings - family.reserved_positions(model.raw)
+    size = model.hidden_size // model.num_heads
+    return replace(model, is_encoder=True, num_kv_heads=model.num_heads, head_dim=size, max_position_embeddings=positions)
 
 
 def pooling_options(config: EngineConfig, model: ModelConfig) -> EngineConfig:

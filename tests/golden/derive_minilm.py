@@ -24,7 +24,7 @@ def derive(minilm: Path) -> dict[str, Any]:
     """The first numbers of some vectors, every text's cosine with the first one, and logits of a cross-encoder."""
     from tests.pooling.reference import cross_encoder_logits, sentence_vectors
 
-    vectors = sentence_vectors(minilm, texts(NUM_TEXTS))
+    vectors = sentence_vectors(minilm, tuple(texts(NUM_TEXTS)))
     with tempfile.TemporaryDirectory() as folder:
         logits = cross_encoder_logits(minilm_cross_encoder(Path(folder), minilm), PAIRS)
     return {

@@ -2,15 +2,38 @@
 
 from __future__ import annotations
 
+from functools import cache
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from transformers import AutoModel, AutoModelForSequenceClassification, AutoTokenizer
+from transformers import AutoConfig, AutoModel, AutoModelForSequenceClassification, AutoTokenizer
 
 
-def sentence_vectors(folder: Path, texts: list[str]) -> NDArray[np.float32]:
+def save_random(folder: Path, model_type: str, *, labels: int = 0, **changes: Any) -> None:
+    """A small model with random weights, as Transformers writes it."""
+    small = {
+        "vocab_size": 300,
+        "hidden_size": 64,
+        "intermediate_size": 96,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 2,
+        "head_dim": 16,
+        "max_position_embeddings": 256,
+        "initializer_range": 0.3,
+        "pad_token_id": 0,
+        **({"num_labels": labels} if labels else {}),
+    }
+    torch.manual_seed(3)
+    kind = AutoModelForSequenceClassification if labels else AutoModel
+    kind.from_config(AutoConfig.for_model(model_type, **small, **changes)).to(torch.float32).save_pretrained(folder)
+
+
+@cache
+def sentence_vectors(folder: Path, texts: tuple[str, ...]) -> NDArray[np.float32]:
     """As sentence-transformers has it: mean over the mask, length 1."""
     tokenizer, model = AutoTokenizer.from_pretrained(folder), AutoModel.from_pretrained(folder, dtype=torch.float32).eval()
     vectors = []

@@ -37,10 +37,10 @@ def test_golden_values_are_what_transformers_says(minilm: Path) -> None:
 def test_minilm_is_sentence_transformers(minilm: Path, backend: str, batched: int) -> None:
     from tests.pooling.reference import sentence_vectors
 
-    inputs = texts(100 if backend == "cpu" else 20)
+    inputs = texts(100) if backend == "cpu" else texts(100)[:5]
     with open_llm(minilm, backend, max_num_batched_tokens=batched) as llm:
         got = np.array([one.outputs.embedding for one in llm.embed(inputs)])
-    want = sentence_vectors(minilm, inputs)
+    want = sentence_vectors(minilm, tuple(texts(100)))[: len(inputs)]
     assert (got * want).sum(axis=1).min() >= 0.99999
     assert np.abs(got - want).max() < 1e-5
 
@@ -125,3 +125,38 @@ def test_a_decoder_that_classifies(tmp_path: Path, backend: str) -> None:
     with open_llm(folder, backend, max_num_batched_tokens=32) as llm:
         got = [one.outputs.probs for one in llm.classify(PROMPTS, pooling_params=RAW)]
     assert error(got, want) < 1e-4
+
+
+DECODERS: dict[str, dict[str, Any]] = {
+    "qwen3": {},
+    "qwen2": {"labels": 2},
+    "mistral": {"labels": 1, "sliding_window": 16},
+    "gemma2": {"sliding_window": 16, "query_pre_attn_scalar": 16},
+}
+
+
+@pytest.mark.parametrize("kind", DECODERS)
+def test_families_as_transformers_stores_them(tmp_path: Path, kind: str) -> None:
+    from tests.pooling.reference import class_logits, hidden_states, save_random
+
+    save_random(tmp_path, kind, **DECODERS[kind])
+    with open_llm(tmp_path, "cpu", skip_tokenizer_init=True, max_num_batched_tokens=32) as llm:
+        if "labels" in DECODERS[kind]:
+            got = np.array([one.outputs.probs for one in llm.classify(PROMPTS, pooling_params=RAW)])
+            want = np.stack(class_logits(tmp_path, PROMPTS))
+        else:
+            got = np.array([one.outputs.embedding for one in llm.embed(PROMPTS, pooling_params=RAW)])
+            want = np.stack([states[-1] for states in hidden_states(tmp_path, PROMPTS)])
+    assert error(got, want) < 1e-4
+
+
+@pytest.mark.parametrize("kind", ["roberta", "xlm-roberta"])
+def test_classifiers_of_roberta(tmp_path: Path, kind: str) -> None:
+    from tests.pooling.reference import class_logits, save_random
+
+    save_random(tmp_path, kind, labels=3, type_vocab_size=1, bos_token_id=0, eos_token_id=2)
+    config = json.loads((tmp_path / "config.json").read_text())
+    prompts = [[id for id in prompt if id != config["pad_token_id"]] for prompt in PROMPTS]
+    with open_llm(tmp_path, "cpu", skip_tokenizer_init=True) as llm:
+        got = np.array([one.outputs.probs for one in llm.classify(prompts, pooling_params=RAW)])
+    assert error(got, np.stack(class_logits(tmp_path, prompts))) < 1e-4
