@@ -73,11 +73,13 @@ def error_body(error: OctavoError) -> bytes:
 
 @dataclass(frozen=True)
 class Dialect:
-    """How a family of routes words what all routes have: an error, the event of one in a stream, and the stream's end."""
+    """How a family of routes words what all routes have: an error (whose body is an `error_type`), the event of one in a
+    stream, and the stream's end."""
 
     error_body: Callable[[OctavoError], bytes]
     error_event: Callable[[OctavoError], bytes]
     end: bytes
+    error_type: type[msgspec.Struct] = ErrorResponse
 
 
 OPENAI = Dialect(error_body, lambda error: b"data: " + error_body(error) + b"\n\n", b"data: [DONE]\n\n")

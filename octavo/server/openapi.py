@@ -5,18 +5,34 @@ from __future__ import annotations
 import functools
 import inspect
 import re
+from collections.abc import Iterator
 from typing import Any
 
 import msgspec
 
 import octavo
-from octavo.server.errors import ErrorResponse
+from octavo.server.auth import OPEN_PATHS
+from octavo.server.errors import OPENAI, ErrorResponse
 from octavo.server.exchange import Exchange
 from octavo.server.health import Health
 from octavo.server.routes import OPERATIONS, BodyOperation, Operation
 from octavo.server.state import ServerState
 
 _PROBES = ("/health", "/readyz", "/livez", "/ping")
+_PLAIN = {"/metrics": "text/plain"}  # what the answer is where it is not JSON
+_QUERIES = {
+    "/reset_prefix_cache": {
+        "name": "reset_running_requests",
+        "in": "query",
+        "description": "Whether running requests start again",
+        "schema": {"type": "boolean", "default": False},
+    }
+}
+_UNAUTHORIZED = {
+    "description": "A missing or wrong key, where the server has keys",
+    "content": {"application/json": {"schema": {"const": {"error": "Unauthorized"}}}},
+}
+_NO_PATH = {"type": "object", "properties": {"detail": {"type": "string"}}, "required": ["detail"]}
 
 
 @functools.cache
@@ -28,6 +44,10 @@ def document() -> bytes:
         path = re.sub(r"\{(\w+):\w+\}", r"{\1}", operation.path)
         for method in operation.methods:
             paths.setdefault(path, {})[method.lower()] = _operation(operation, method, path, schemas)
+    success = {"description": "This document", "content": _json({"type": "object"})}
+    paths["/openapi.json"] = {
+        "get": {"operationId": "get_openapi_json", "responses": {"200": success, "401": _UNAUTHORIZED}}
+    }
     return msgspec.json.encode(
         {
             "openapi": "3.1.0",
@@ -54,24 +74,30 @@ def _schemas() -> tuple[dict[type, Any], dict[str, Any]]:
     return dict(zip(ordered, references, strict=True)), components
 
 
-def _body_types(operation: Operation | BodyOperation) -> list[type]:
-    own = [operation.response]
+def _body_types(operation: Operation | BodyOperation) -> Iterator[type]:
+    if operation.response is not None:
+        yield operation.response
     if isinstance(operation, BodyOperation):
-        own += [operation.request, operation.chunk]
-    return [type for type in own if type is not None]
+        yield operation.request
+        yield operation.dialect.error_type
+        if operation.chunk is not None:
+            yield operation.chunk
 
 
 def _operation(operation: Operation | BodyOperation, method: str, path: str, schemas: dict[type, Any]) -> dict[str, Any]:
     described: dict[str, Any] = {
-        "operationId": f"{operation.handler.__name__}_{method.lower()}",
+        "operationId": re.sub(r"\W+", "_", f"{method.lower()}{path}").strip("_"),
         "summary": (inspect.getdoc(operation.handler) or "").partition("\n")[0],
         "responses": _responses(operation, schemas),
     }
-    names = re.findall(r"\{(\w+)\}", path)
-    if names:
-        described["parameters"] = [
-            {"name": name, "in": "path", "required": True, "schema": {"type": "string"}} for name in names
-        ]
+    parameters = [
+        {"name": name, "in": "path", "required": True, "schema": {"type": "string"}}
+        for name in re.findall(r"\{(\w+)\}", path)
+    ]
+    if path in _QUERIES:
+        parameters.append(_QUERIES[path])
+    if parameters:
+        described["parameters"] = parameters
     if isinstance(operation, BodyOperation):
         described["requestBody"] = {"required": True, "content": _json(schemas[operation.request])}
     return described
@@ -81,11 +107,27 @@ def _responses(operation: Operation | BodyOperation, schemas: dict[type, Any]) -
     success: dict[str, Any] = {"description": "Success"}
     if operation.response is not None:
         success["content"] = _json(schemas[operation.response])
+    elif operation.path in _PLAIN:
+        success["content"] = {_PLAIN[operation.path]: {"schema": {"type": "string"}}}
     if isinstance(operation, BodyOperation) and operation.chunk is not None:
-        success["content"]["text/event-stream"] = {"schema": schemas[operation.chunk]}
+        success["content"]["text/event-stream"] = {"schema": _event(operation, schemas)}
+    responses = {"200": success}
+    if operation.path not in OPEN_PATHS:
+        responses["401"] = _UNAUTHORIZED
     if operation.path in _PROBES:
-        return {"200": success, "503": {"description": "Not ready", "content": _json(schemas[Health])}}
-    return {"200": success, "default": {"description": "Error", "content": _json(schemas[ErrorResponse])}}
+        return {**responses, "503": {"description": "Not ready", "content": _json(schemas[Health])}}
+    error = schemas[operation.dialect.error_type if isinstance(operation, BodyOperation) else OPENAI.error_type]
+    if "{" in operation.path:  # what stands in its place may hold a slash, and so belong to no route
+        responses["404"] = {"description": "Not found", "content": _json({"anyOf": [error, _NO_PATH]})}
+    return {**responses, "default": {"description": "Error", "content": _json(error)}}
+
+
+def _event(operation: BodyOperation, schemas: dict[type, Any]) -> dict[str, Any]:
+    """An event of a stream, as its reader has it: `data` is JSON, or what OpenAI's streams end with."""
+    bodies = [schemas[operation.chunk], schemas[operation.dialect.error_type]] if operation.chunk is not None else []
+    body = {"type": "string", "contentMediaType": "application/json", "contentSchema": {"anyOf": bodies}}
+    data = {"anyOf": [{"const": "[DONE]"}, body]} if operation.dialect.end else body
+    return {"type": "object", "properties": {"event": {"type": "string"}, "data": data}, "required": ["data"]}
 
 
 def _json(schema: Any) -> dict[str, Any]:

@@ -275,7 +275,12 @@ def test_the_openapi_document_describes_every_route(server: RunningServer) -> No
     assert references == set(document["components"]["schemas"])
     chat = document["components"]["schemas"]["ChatCompletionRequest"]
     assert chat["required"] == ["messages"]
-    assert chat["properties"]["temperature"]["anyOf"] == [{"type": "number"}, {"type": "null"}]
+    temperature = chat["properties"]["temperature"]["anyOf"]
+    assert temperature == [{"type": "number", "minimum": 0, "maximum": 2}, {"type": "null"}]
+    error = document["paths"]["/v1/messages"]["post"]["responses"]["default"]["content"]["application/json"]["schema"]
+    assert error == {"$ref": "#/components/schemas/ErrorBody"}
+    operations = [operation["operationId"] for item in document["paths"].values() for operation in item.values()]
+    assert len(operations) == len(set(operations))
     prompt = document["components"]["schemas"]["CompletionRequest"]["properties"]["prompt"]
     assert {"type": "string"} in prompt["anyOf"]
     methods = {(path, method) for path, item in document["paths"].items() for method in item}

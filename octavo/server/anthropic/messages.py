@@ -67,7 +67,10 @@ def _error(error: OctavoError) -> ErrorBody:
 
 
 DIALECT = Dialect(
-    lambda error: msgspec.json.encode(_error(error)), lambda error: named_event("error", _error(error)), end=b""
+    lambda error: msgspec.json.encode(_error(error)),
+    lambda error: named_event("error", _error(error)),
+    end=b"",
+    error_type=ErrorBody,
 )
 
 

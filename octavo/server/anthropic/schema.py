@@ -8,6 +8,7 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from octavo.server.openai.conversation import TemplateVariables
+from octavo.server.openai.documented import Nucleus, OrAll, Positive, Seconds, Temperature
 from octavo.server.openai.schema import StopStrings
 
 
@@ -72,19 +73,19 @@ class CountTokensRequest(msgspec.Struct, kw_only=True):
 class MessagesRequest(CountTokensRequest, kw_only=True):
     """A prompt and how to answer it."""
 
-    max_tokens: int
+    max_tokens: Positive
     metadata: dict[str, Any] | None = None
     stop_sequences: StopStrings | None = None
     stream: bool | None = False
-    temperature: float | None = None
-    top_k: int | None = None
-    top_p: float | None = None
+    temperature: Temperature | None = None
+    top_k: OrAll | None = None
+    top_p: Nucleus | None = None
     output_config: OutputConfig | None = None
     thread: Any = None  # a conversation kept by the server: there is none here
     cache_salt: str | None = None
     seed: int | None = None
     priority: int = 0
-    timeout: float | None = None
+    timeout: Seconds | None = None
 
 
 class CountTokensResponse(msgspec.Struct):
@@ -102,28 +103,25 @@ class MessagesUsage(msgspec.Struct):
     cache_read_input_tokens: int = 0
 
 
-class TextBlock(msgspec.Struct):
+class TextBlock(msgspec.Struct, tag_field="type", tag="text"):
     """Text for the reader."""
 
     text: str
-    type: str = "text"
 
 
-class ThinkingBlock(msgspec.Struct):
+class ThinkingBlock(msgspec.Struct, tag_field="type", tag="thinking"):
     """What the model thought. Nothing is signed here."""
 
     thinking: str
     signature: str = ""
-    type: str = "thinking"
 
 
-class ToolUseBlock(msgspec.Struct):
+class ToolUseBlock(msgspec.Struct, tag_field="type", tag="tool_use"):
     """A call that the client is to make."""
 
     id: str
     name: str
     input: dict[str, Any]
-    type: str = "tool_use"
 
 
 Block = TextBlock | ThinkingBlock | ToolUseBlock
@@ -134,7 +132,7 @@ class MessagesResponse(msgspec.Struct):
 
     id: str
     model: str
-    content: list[Any]  # of Block
+    content: list[Block]
     usage: MessagesUsage
     stop_reason: str | None = None
     stop_sequence: str | None = None
@@ -159,7 +157,7 @@ class MessagesEvent(msgspec.Struct):
     type: str
     message: MessagesResponse | UnsetType = UNSET
     index: int | UnsetType = UNSET
-    content_block: Any = UNSET
+    content_block: Block | UnsetType = UNSET
     delta: Delta | UnsetType = UNSET
     usage: MessagesUsage | UnsetType = UNSET
 

@@ -8,6 +8,7 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from octavo.server.openai.conversation import TemplateVariables
+from octavo.server.openai.documented import Choice, Messages, OrAll, Positive, Tools
 from octavo.server.openai.logprobs import ChatLogprobs, PromptLogprobs
 from octavo.server.openai.schema import SYSTEM_FINGERPRINT, GenerationFields, UsageInfo
 
@@ -15,7 +16,7 @@ from octavo.server.openai.schema import SYSTEM_FINGERPRINT, GenerationFields, Us
 class ChatCompletionRequest(GenerationFields, kw_only=True):
     """The body. Fields that are not here are accepted and ignored."""
 
-    messages: list[Any]
+    messages: Messages
     add_generation_prompt: bool = True
     continue_final_message: bool = False
     add_special_tokens: bool = False
@@ -24,13 +25,13 @@ class ChatCompletionRequest(GenerationFields, kw_only=True):
     chat_template_kwargs: TemplateVariables | None = None
     media_io_kwargs: dict[str, Any] | None = None
     mm_processor_kwargs: dict[str, Any] | None = None
-    tools: list[Any] | None = None
+    tools: Tools | None = None
     logprobs: bool | None = False
-    top_logprobs: int | None = 0
-    max_tokens: int | None = None
-    max_completion_tokens: int | None = None
-    n: int | None = 1
-    tool_choice: Any = None
+    top_logprobs: OrAll | None = 0
+    max_tokens: Positive | None = None
+    max_completion_tokens: Positive | None = None
+    n: Positive | None = 1
+    tool_choice: Choice = None
     parallel_tool_calls: bool | None = True
     reasoning_effort: Any = None
     include_reasoning: bool = True

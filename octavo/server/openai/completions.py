@@ -20,6 +20,7 @@ from octavo.sampling.params import SamplingParams
 from octavo.server.exchange import Exchange
 from octavo.server.generation import Choice, Generation, Prompt, Transcript
 from octavo.server.openai import schema
+from octavo.server.openai.documented import Natural, Positive
 from octavo.server.openai.logprobs import (
     CompletionLogprobs,
     PromptLogprobs,
@@ -49,9 +50,9 @@ class CompletionRequest(GenerationFields, kw_only=True):
 
     prompt: Annotated[Any, Meta(extra_json_schema=_PROMPT_SCHEMA)] = None
     echo: bool | None = False
-    logprobs: int | None = None
-    max_tokens: int | None = DEFAULT_MAX_TOKENS
-    n: int = 1
+    logprobs: Natural | None = None
+    max_tokens: Natural | None = DEFAULT_MAX_TOKENS  # 0 with echo
+    n: Positive = 1
     suffix: str | None = None
     add_special_tokens: bool = True
     prompt_embeds: Any = None

@@ -17,6 +17,7 @@ from octavo.sampling.params import check_beam_search as check_beam
 from octavo.sampling.structured import StructuredOutputsParams
 from octavo.sampling.validation import MAX_BAD_WORDS, MAX_LOGIT_BIAS_ENTRIES, MAX_STOP_STRINGS, MAX_STOP_TOKEN_IDS
 from octavo.server.exchange import Exchange
+from octavo.server.openai.documented import Factor, Natural, Nucleus, OrAll, Penalty, Seconds, Share, Temperature
 
 MAX_CHOICES = 16_384  # n times prompts of one request
 SYSTEM_FINGERPRINT = f"octavo-{octavo.__version__}"
@@ -56,38 +57,38 @@ class GenerationFields(msgspec.Struct, kw_only=True):
     """Fields of every request that generates. None means the model's default (generation_config), else the neutral value."""
 
     model: str | None = None
-    frequency_penalty: float | None = None
+    frequency_penalty: Penalty | None = None
     logit_bias: LogitBias | None = None
-    presence_penalty: float | None = None
+    presence_penalty: Penalty | None = None
     seed: int | None = None
     stop: str | StopStrings | None = None
     stream: bool | None = False
     stream_options: StreamOptions | None = None
-    temperature: float | None = None
-    top_p: float | None = None
+    temperature: Temperature | None = None
+    top_p: Nucleus | None = None
     user: str | None = None
     use_beam_search: bool = False
-    top_k: int | None = None
-    min_p: float | None = None
-    repetition_penalty: float | None = None
+    top_k: OrAll | None = None
+    min_p: Share | None = None
+    repetition_penalty: Factor | None = None
     watermarking: bool | None = None
     length_penalty: float = 1.0
     stop_token_ids: StopTokenIds | None = None
     include_stop_str_in_output: bool = False
     ignore_eos: bool = False
-    min_tokens: int = 0
+    min_tokens: Natural = 0
     skip_special_tokens: bool | None = None
     spaces_between_special_tokens: bool = True
     truncate_prompt_tokens: Annotated[int, Meta(ge=-1)] | None = None
     truncation_side: Literal["left", "right"] | None = None
-    prompt_logprobs: int | None = None
+    prompt_logprobs: OrAll | None = None
     logprob_token_ids: list[Any] | None = None
     allowed_token_ids: list[int] | None = None
     bad_words: Annotated[list[str], Meta(max_length=MAX_BAD_WORDS)] | None = None
     response_format: ResponseFormat | None = None
     structured_outputs: StructuredOutputsParams | None = None
     priority: int = 0
-    timeout: float | None = None
+    timeout: Seconds | None = None
     request_id: str | None = None
     session_id: str | None = None
     return_tokens_as_token_ids: bool | None = None

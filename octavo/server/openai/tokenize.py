@@ -10,6 +10,7 @@ from msgspec import Meta
 from octavo.errors import ValidationError
 from octavo.server.exchange import Exchange
 from octavo.server.openai.conversation import TemplateVariables, render
+from octavo.server.openai.documented import Messages, Tools
 from octavo.server.state import Model, ServerState, offload
 from octavo.text.tokenizer import Tokenizer
 
@@ -23,7 +24,7 @@ class TokenizeRequest(msgspec.Struct, kw_only=True):
 
     model: str | None = None
     prompt: str | None = None
-    messages: list[Any] = []
+    messages: Messages = []
     add_special_tokens: bool | None = None
     return_token_strs: bool | None = False
     add_generation_prompt: bool = True
@@ -33,7 +34,7 @@ class TokenizeRequest(msgspec.Struct, kw_only=True):
     chat_template_kwargs: TemplateVariables | None = None
     media_io_kwargs: dict[str, Any] | None = None
     mm_processor_kwargs: dict[str, Any] | None = None
-    tools: list[Any] | None = None
+    tools: Tools | None = None
 
 
 class TokenizeResponse(msgspec.Struct):

@@ -13,8 +13,7 @@ from octavo.parsing.tools.base import ToolParser
 from octavo.parsing.tools.forced import GENERIC_FORM, NamedCallParser, arguments_schema, calls_tag, json_forms, strict_tag
 from octavo.parsing.tools.json import JsonParser
 from octavo.sampling.structured import StructuredOutputsParams
-
-MAX_TOOLS = 1024
+from octavo.server.openai.documented import MAX_TOOLS
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
 from octavo.server.openai.conversation import TemplateVariables
+from octavo.server.openai.documented import Factor, Nucleus, OrAll, Penalty, Seconds, Share, Temperature
 from octavo.server.openai.schema import LogitBias, StopStrings, StopTokenIds
 
 Metadata = Annotated[dict[str, str], Meta(max_length=16)]
@@ -63,14 +64,14 @@ class ResponsesRequest(msgspec.Struct, kw_only=True):
     top_logprobs: Annotated[int, Meta(ge=0, le=20)] | None = 0
     truncation: Literal["auto", "disabled"] | None = "disabled"
     user: str | None = None
-    temperature: float | None = None
-    top_p: float | None = None
-    top_k: int | None = None
-    min_p: float | None = None
+    temperature: Temperature | None = None
+    top_p: Nucleus | None = None
+    top_k: OrAll | None = None
+    min_p: Share | None = None
     logit_bias: LogitBias | None = None
-    presence_penalty: float | None = None
-    frequency_penalty: float | None = None
-    repetition_penalty: float | None = None
+    presence_penalty: Penalty | None = None
+    frequency_penalty: Penalty | None = None
+    repetition_penalty: Factor | None = None
     seed: int | None = None
     stop: str | StopStrings | None = None
     stop_token_ids: StopTokenIds | None = None
@@ -78,38 +79,35 @@ class ResponsesRequest(msgspec.Struct, kw_only=True):
     skip_special_tokens: bool | None = None
     include_stop_str_in_output: bool = False
     priority: int = 0
-    timeout: float | None = None
+    timeout: Seconds | None = None
     cache_salt: str | None = None
     chat_template_kwargs: TemplateVariables | None = None
 
 
-class OutputText(msgspec.Struct):
+class OutputText(msgspec.Struct, tag_field="type", tag="output_text"):
     """Text for the reader."""
 
     text: str
-    type: str = "output_text"
     annotations: list[Any] = []
     logprobs: list[Any] | None = None
 
 
-class ReasoningText(msgspec.Struct):
+class ReasoningText(msgspec.Struct, tag_field="type", tag="reasoning_text"):
     """What the model thought."""
 
     text: str
-    type: str = "reasoning_text"
 
 
-class MessageItem(msgspec.Struct):
+class MessageItem(msgspec.Struct, tag_field="type", tag="message"):
     """The message."""
 
     id: str
     content: list[OutputText]
     status: str
     role: str = "assistant"
-    type: str = "message"
 
 
-class ReasoningItem(msgspec.Struct):
+class ReasoningItem(msgspec.Struct, tag_field="type", tag="reasoning"):
     """Thoughts; they have no summary."""
 
     id: str
@@ -117,10 +115,9 @@ class ReasoningItem(msgspec.Struct):
     status: str
     summary: list[Any] = []
     encrypted_content: None = None
-    type: str = "reasoning"
 
 
-class FunctionCallItem(msgspec.Struct):
+class FunctionCallItem(msgspec.Struct, tag_field="type", tag="function_call"):
     """A call that the client is to make, and to answer with a `function_call_output` of the same `call_id`."""
 
     id: str
@@ -128,7 +125,6 @@ class FunctionCallItem(msgspec.Struct):
     name: str
     arguments: str
     status: str
-    type: str = "function_call"
 
 
 Item = MessageItem | ReasoningItem | FunctionCallItem
@@ -184,7 +180,7 @@ class Response(msgspec.Struct, kw_only=True):
     max_tool_calls: int | None
     metadata: dict[str, str] | None
     model: str
-    output: list[Any]  # of Item
+    output: list[Item]
     parallel_tool_calls: bool
     previous_response_id: str | None
     prompt: None = None
@@ -210,8 +206,8 @@ class ResponseEvent(msgspec.Struct, kw_only=True):
     item_id: str | UnsetType = UNSET
     output_index: int | UnsetType = UNSET
     content_index: int | UnsetType = UNSET
-    item: Any = UNSET
-    part: Any = UNSET
+    item: Item | UnsetType = UNSET
+    part: OutputText | ReasoningText | UnsetType = UNSET
     delta: str | UnsetType = UNSET
     text: str | UnsetType = UNSET
     name: str | UnsetType = UNSET
