@@ -62,7 +62,9 @@ class OutputPipeline:
         self._include_stop = params.include_stop_str_in_output
         self._min_tokens = params.min_tokens
         self._num_tokens = 0
-        self._stop = StopStrings(_stop_list(params.stop), include_in_output=self._include_stop)
+        stop = _stop_list(params.stop)
+        self._stop = StopStrings(stop, include_in_output=self._include_stop)
+        self._is_plain = parser is None and not any(stop)  # nothing but an end can come of a token, beside its text
         self._detokenizer: Detokenizer | None = None
         if tokenizer is not None and params.detokenize:
             self._detokenizer = Detokenizer(
@@ -87,6 +89,9 @@ class OutputPipeline:
         """What the delta releases. After the end: nothing."""
         if self.is_finished:
             return Piece()
+        if self._is_plain and delta.finish_reason is None and self._detokenizer is not None:  # by far the most
+            self._num_tokens += len(delta.token_ids)
+            return Piece(self._detokenizer.push_all(delta.token_ids), delta.token_ids, delta.logprobs)
         piece = Piece(finish_reason=delta.finish_reason, stop_reason=delta.stop_reason, error=delta.error)
         used = len(delta.token_ids)
         if self._detokenizer is not None:
