@@ -40,7 +40,7 @@ def tokenizer_from_directory(directory: Path) -> Tokenizer:
         bos, eos = (
             special_tokens.get(f"{name}_token") if config.get(f"add_{name}_token") else None for name in ("bos", "eos")
         )
-        frame_with(backend, [*converted.front, bos], [eos])
+        frame_with(backend, [*converted.front, bos], [eos if "add_eos_token" in config else _stored_end(backend)])
     return Tokenizer(backend, special_tokens, _chat_templates(directory, config))
 
 
@@ -67,6 +67,12 @@ def frame_with(backend: Backend, front: Sequence[str | None], back: Sequence[str
     known = {text: id for text in (*front, *back) if text is not None and (id := backend.token_to_id(text)) is not None}
     template = [*(text for text in front if text in known), "$A", *(text for text in back if text in known)]
     backend.post_processor = TemplateProcessing(single=template, special_tokens=list(known.items()))
+
+
+def _stored_end(backend: Backend) -> str | None:
+    """The token that tokenizer.json puts behind a text: models that embed by the last state are trained with one."""
+    ids, bare = (backend.encode("a", add_special_tokens=special).ids for special in (True, False))
+    return None if ids[-1:] == bare[-1:] else backend.id_to_token(ids[-1])
 
 
 def _text(value: Any) -> str | None:

@@ -233,9 +233,12 @@ def test_calibrated_logits(minilm: Path, tmp_path: Path) -> None:
     assert np.abs(scaled - (plain - 0.5) * 2).max() < 1e-5
 
 
-def test_a_decoder_ends_texts_as_its_tokenizer_says(tmp_path: Path) -> None:
-    """C139: the state of the end-of-text token is what is pooled."""
+@pytest.mark.parametrize("flags", [{}, {"add_bos_token": False}, {"add_eos_token": True}])
+def test_a_decoder_ends_texts_as_its_tokenizer_says(tmp_path: Path, flags: dict[str, bool]) -> None:
+    """C139: the state of the end-of-text token is what is pooled. (Qwen3-Embedding says add_bos_token false, and nothing of
+    EOS.)"""
     folder = small.decoder_embedder(tmp_path)
+    (folder / "tokenizer_config.json").write_text(json.dumps({"eos_token": "<|end|>", **flags}))
     with LLM(str(folder), disable_progress=True) as llm:
         (one,) = llm.embed("the harbour")
         tokenizer = llm.get_tokenizer()
@@ -243,18 +246,22 @@ def test_a_decoder_ends_texts_as_its_tokenizer_says(tmp_path: Path) -> None:
         assert one.prompt_token_ids[:-1] == tokenizer.encode("the harbour", add_special_tokens=False)
 
 
-def test_decoders_share_prefixes_and_cut_prompts_without_a_trace(tmp_path: Path) -> None:
+@pytest.mark.parametrize("pooling_type", ["LAST", "MEAN", "CLS", "ALL"])
+def test_decoders_share_prefixes_and_cut_prompts_without_a_trace(tmp_path: Path, pooling_type: str) -> None:
     folder = small.decoder_embedder(tmp_path)
+    task = "token_embed" if pooling_type == "ALL" else "embed"
     shared = list(range(3, 120))
     prompts = [shared, [*shared, 5], [*shared[:64], 9, 9], [7], shared[::-1]]
     results = []
     for options in ({}, {"max_num_batched_tokens": 16, "max_num_seqs": 2}, {"enable_prefix_caching": False}):
-        with LLM(str(folder), backend="cpu", disable_progress=True, **options) as llm:
-            results.append([one.outputs.embedding for one in llm.embed(prompts)])
-            again = llm.embed(prompts)
-            assert [one.outputs.embedding for one in again] == results[-1]
-            assert (again[0].num_cached_tokens > 0) == options.get("enable_prefix_caching", True)
-    assert results[0] == results[1] == results[2]
+        options |= {"backend": "cpu", "pooler_config": {"pooling_type": pooling_type}, "disable_progress": True}
+        with LLM(str(folder), **options) as llm:
+            for _ in range(2):
+                outputs = llm.encode(prompts, pooling_task=task)
+                results.append([one.outputs.data.tobytes() for one in outputs])
+            skips = pooling_type == "LAST" and options.get("enable_prefix_caching", True)
+            assert (outputs[0].num_cached_tokens > 0) == skips
+    assert all(result == results[0] for result in results)
 
 
 def test_the_hub_gives_the_files_of_modules() -> None:
