@@ -34,10 +34,12 @@ PER_TOKEN = 2 * 4 * 2 * 8 * 2  # K and V, layers, KV heads, head size, bytes of 
 MIB = 1 << 20
 
 
-def plan(usable: int = GIB, weights: int = MIB, activations: int = 2 * MIB, **options: object) -> MemoryPlan:
+def plan(
+    usable: int = GIB, weights: int = MIB, activations: int = 2 * MIB, model: ModelConfig = MODEL, **options: object
+) -> MemoryPlan:
     config = EngineConfig(**options)
     sizes = Sizes(weights, config.block_size * PER_TOKEN, activations)
-    return plan_memory(config, resolve_limits(config, MODEL), sizes, usable)
+    return plan_memory(config, resolve_limits(config, model), sizes, usable)
 
 
 def test_what_is_left_becomes_blocks() -> None:
@@ -219,3 +221,32 @@ def test_where_nothing_is_left_for_swap_the_mode_is_named() -> None:
         plan(usable=GIB, num_gpu_blocks_override=GIB // (16 * PER_TOKEN) - 800, swap_space=1, **SWAP)
     tight = plan(usable=GIB, num_gpu_blocks_override=GIB // (16 * PER_TOKEN) - 800, **SWAP)
     assert tight.swap_space < MIB
+
+
+WINDOWED = replace(MODEL, max_position_embeddings=100_000, windows=(100, 60, 100, 100))
+
+
+def test_a_window_bounds_what_a_request_holds() -> None:
+    """100 keys lie before a query in 7 blocks of 16, and 64 tokens of a step in 5."""
+    result = plan(model=WINDOWED, max_num_batched_tokens=64, num_gpu_blocks_override=60)
+    assert result.limits.max_model_len == 100_000
+    assert result.requests_of(100_000) == result.requests_of(200) == 60 / (7 + 5)
+    assert result.requests_of(80) == 60 / 5
+    assert plan(model=WINDOWED, max_num_batched_tokens=64, max_num_seqs=4, usable=64 * GIB).num_blocks == 4 * (7 + 5)
+    longest = plan(model=WINDOWED, max_num_batched_tokens=64, num_gpu_blocks_override=12, max_model_len=-1)
+    assert longest.limits.max_model_len == 100_000
+
+
+def test_a_cache_without_room_for_the_window_and_a_step() -> None:
+    options = {"model": WINDOWED, "num_gpu_blocks_override": 11, "max_num_batched_tokens": 64}
+    with pytest.raises(ConfigError, match=r"what works: --max-model-len 176 or --num-gpu-blocks-override 12\.") as caught:
+        plan(**options)
+    assert caught.value.parameter == "max_model_len"
+    assert plan(**options | {"max_model_len": 176}).num_blocks == 11
+    assert plan(**options | {"num_gpu_blocks_override": 12}).num_blocks == 12
+    assert plan(**options | {"max_model_len": -1}).limits.max_model_len == 176
+
+
+def test_layers_without_a_window_need_everything() -> None:
+    result = plan(model=replace(WINDOWED, windows=(100, None, 100, 100)), num_gpu_blocks_override=6250)
+    assert result.requests_of(100_000) == 1
