@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from octavo.kernels.ops import Handle, Ops
-from tests.kernels.native import FLOAT32, NUMPY, each_dtype, each_isa, error, native, tolerance
+from tests.kernels.native import FLOAT32, NUMPY, each_dtype, each_linear_isa, error, native, tolerance
 
 
 def heads(ops: Ops, count: int, out: int, width: int, dtype: np.dtype, seed: int = 0) -> Handle:
@@ -17,7 +17,7 @@ def heads(ops: Ops, count: int, out: int, width: int, dtype: np.dtype, seed: int
     return ops.head_weights([ops.linear_weight([part]) for part in parts])
 
 
-@each_isa
+@each_linear_isa
 @each_dtype
 @given(
     rows=st.integers(1, 120),
@@ -32,7 +32,7 @@ def test_products_of_heads_equal_numpy(isa, dtype, rows, count, out, width, seed
     assert np.abs(ours - numpys).max() <= tolerance(isa, dtype) * 10 * (1 + np.abs(numpys).max())
 
 
-@each_isa
+@each_linear_isa
 @each_dtype
 def test_bits_do_not_depend_on_batch_or_threads(isa, dtype):
     x = np.random.default_rng(1).standard_normal((300, 4 * 72), np.float32)
