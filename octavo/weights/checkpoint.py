@@ -265,7 +265,7 @@ class Weights:
             yield self._unpack(blocks[number], scales[number])
 
     def _unpack(self, blocks: NDArray[np.uint8], scales: NDArray[np.uint8]) -> NDArray[Any]:
-        return mxfp4.unpack_mxfp4(blocks, scales).astype(self.dtype)
+        return mxfp4.unpack_mxfp4(blocks, scales, self.dtype)
 
     def _read(self, stored: str, dtype: np.dtype[Any]) -> NDArray[Any]:
         ledger = self._ledger

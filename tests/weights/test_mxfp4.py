@@ -45,13 +45,14 @@ def test_a_directory_as_it_is_published(tmp_path: Path) -> None:
 def test_every_code_and_exponent() -> None:
     blocks = np.arange(256, dtype=np.uint8).reshape(1, 16, 16)
     scales = np.arange(120, 136, dtype=np.uint8).reshape(1, 16)
-    unpacked = unpack_mxfp4(blocks, scales)
+    unpacked = unpack_mxfp4(blocks, scales, np.dtype(np.float32))
     magnitudes = [0, 0.5, 1, 1.5, 2, 3, 4, 6]
     values = [*magnitudes, *(-each for each in magnitudes)]
     pairs = [(values[byte % 16], values[byte // 16]) for byte in range(256)]  # the lower half first
     expected = np.array(pairs).reshape(16, 32) * 2.0 ** (scales.reshape(16, 1).astype(float) - 127)
     assert np.array_equal(unpacked, expected.reshape(1, 512))
-    assert np.array_equal(unpacked.astype(ml_dtypes.bfloat16).astype(np.float32), unpacked)
+    for dtype in (ml_dtypes.bfloat16, np.float16):
+        assert np.array_equal(unpack_mxfp4(blocks, scales, np.dtype(dtype)).astype(np.float32), unpacked)
 
 
 def test_what_is_no_mxfp4_is_refused() -> None:
