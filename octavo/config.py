@@ -91,7 +91,16 @@ class EngineConfig:
     fold_system_message: bool = option(
         False, "Put what the system says before the first user message, for a template that refuses the role", group="model"
     )
-    trust_remote_code: bool = option(False, "Accepted; nothing is run", group="model")
+    model_impl: str = option(
+        "auto",
+        "Whose code computes the model: Octavo's, Transformers' (extra transformers), or auto: Octavo's where it knows it",
+        group="model",
+        choices=("auto", "octavo", "transformers"),
+        aliases={"vllm": "octavo"},
+    )
+    trust_remote_code: bool = option(
+        False, "Let Transformers run the model repository's code (--model-impl); Octavo's own runs none", group="model"
+    )
     seed: int | None = option(
         None, "Makes requests without a seed reproducible", group="model", minimum=-(2**63), maximum=2**63 - 1
     )

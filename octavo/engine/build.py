@@ -10,11 +10,12 @@ from octavo.config import EngineConfig
 from octavo.engine.engine import Engine
 from octavo.engine.intake import all_eos_token_ids, open_tokenizer
 from octavo.engine.plan import Runner
-from octavo.engine.planning import plan_model
+from octavo.engine.planning import PlannedModel, plan_model
 from octavo.engine.request import EngineStatus
 from octavo.engine.swap_space import open_directory, open_host_memory, swap_factory
 from octavo.grammar.matchers import Matchers
-from octavo.models.registry import build_model
+from octavo.models.registry import Model, build_model
+from octavo.models.transformers import TransformersModel
 from octavo.runner.model_runner import ModelRunner
 from octavo.runner.pooling_runner import PoolingRunner
 from octavo.weights.checkpoint import Weights
@@ -36,18 +37,11 @@ def build_engine(config: EngineConfig, report: Report) -> Engine:
     path = resolve_model(config, phases.download)
     phases.begin("planning")
     planned = plan_model(config, path)
-    model_config, dtype, ops, plan = planned.model, planned.dtype, planned.ops, planned.memory
+    model_config, ops, plan = planned.model, planned.ops, planned.memory
     config = planned.config
     directory = open_directory(config)
     phases.begin("loading weights")
-    weights = Weights(
-        planned.checkpoint,
-        dtype,
-        ops,
-        lambda done, total: phases.progress(100.0 * done / max(1, total)),
-        quantization=planned.quantization,
-    )
-    model = build_model(model_config, weights, ops)
+    model = _load_model(planned, lambda done, total: phases.progress(100.0 * done / max(1, total)))
     phases.begin("allocating cache")
     _, kv_heads, head_size = model_config.qkv_heads
     cache = ops.kv_cache(
@@ -81,6 +75,16 @@ def build_engine(config: EngineConfig, report: Report) -> Engine:
     )
     phases.ready(limits.max_model_len, planned.table())
     return engine
+
+
+def _load_model(planned: PlannedModel, progress: Callable[[int, int], None]) -> Model:
+    config, ops, dtype = planned.config, planned.ops, planned.dtype
+    if planned.model.is_foreign:
+        trust, threads = config.trust_remote_code, config.cpu_threads
+        path = planned.checkpoint.path
+        return TransformersModel(planned.model, path, dtype, ops, trust_remote_code=trust, threads=threads)
+    weights = Weights(planned.checkpoint, dtype, ops, progress, quantization=planned.quantization)
+    return build_model(planned.model, weights, ops)
 
 
 class _Phases:

@@ -18,6 +18,7 @@ from octavo.kernels.ops import Ops, Quantization
 from octavo.kernels.select import select_ops
 from octavo.models.config import ModelConfig
 from octavo.models.sizes import activation_bytes, block_bytes, weights_bytes
+from octavo.models.transformers import foreign_bytes
 from octavo.pooling.resolve import open_served, pooling_options
 from octavo.pooling.settings import Pooling
 from octavo.runner.model_runner import LOGITS_BYTES
@@ -54,7 +55,8 @@ class PlannedModel:
         model, plan, sizes, limits = self.model, self.memory, self.memory.sizes, self.memory.limits
         rows = {
             "model": str(self.checkpoint.path),
-            "architecture": f"{model.architecture}, {model.num_layers} layers, hidden size {model.hidden_size}",
+            "architecture": f"{model.architecture}, {model.num_layers} layers, hidden size {model.hidden_size}"
+            + (", by Transformers' code" if model.is_foreign else ""),
             **({} if self.pooling is None else {"pooling": self.pooling.describe()}),
             "dtype": self.dtype.name + (f", weights {self.quantization}" if self.quantization else ""),
             "backend": f"{self.ops.name} ({self.ops.description})",
@@ -146,8 +148,13 @@ def _cache_dtype(config: EngineConfig, weights: np.dtype[Any]) -> np.dtype[Any]:
 
 def _sizes(config: EngineConfig, checkpoint: Checkpoint, model: ModelConfig, ops: Ops) -> Sizes:
     """All but the activations, which depend on the limits."""
-    dtype = weights_dtype(config.dtype, model.dtype)
-    weights = weights_bytes(model, checkpoint, dtype, ops, weights_quantization(config))
+    dtype, quantization = weights_dtype(config.dtype, model.dtype), weights_quantization(config)
+    if not model.is_foreign:
+        weights = weights_bytes(model, checkpoint, dtype, ops, quantization)
+    elif quantization is None:
+        weights = foreign_bytes(checkpoint, dtype)
+    else:
+        raise ConfigError("--quantization is not for models that Transformers' code computes (--model-impl)")
     return Sizes(weights, block_bytes(model, config.block_size, _cache_dtype(config, dtype), ops), 0)
 
 

@@ -41,6 +41,7 @@ class ModelConfig:
     raw: dict[str, Any] = field(default_factory=dict)  # with the usual name of every key that has another
     # of pooling models (octavo.pooling.resolve)
     is_encoder: bool = False  # sees a prompt as a whole, and needs keys and values within a layer only
+    is_foreign: bool = False  # computed by the code of Transformers (octavo.models.transformers)
     conversion: str = "none"  # of a generative architecture: "embed", or "classify" with a head of `num_labels`
     num_labels: int = 0
     max_length: int | None = None  # of a prompt, unless it is asked to be another one

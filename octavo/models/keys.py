@@ -11,7 +11,7 @@ ALIASES: dict[str, tuple[str, ...]] = {
     "intermediate_size": ("ffn_dim", "n_inner", "ffn_hidden_size"),
     "num_hidden_layers": ("n_layer", "num_layers"),
     "num_attention_heads": ("n_head",),
-    "num_key_value_heads": ("multi_query_group_num",),
+    "num_key_value_heads": ("multi_query_group_num", "num_kv_heads"),
     "head_dim": ("kv_channels",),
     "vocab_size": ("padded_vocab_size",),
     "max_position_embeddings": ("n_positions", "seq_length", "model_max_length"),

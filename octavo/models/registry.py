@@ -10,6 +10,7 @@ from octavo.errors import LoadError
 from octavo.kernels.ops import Array, KVCache, Ops
 from octavo.models.config import ModelConfig
 from octavo.models.converted import Classifier
+from octavo.models.transformers import EXTRA
 from octavo.runner.batch import Batch
 from octavo.weights.checkpoint import Weights
 
@@ -88,6 +89,15 @@ class _Family(Protocol):
     def __call__(self, config: ModelConfig, weights: Weights, ops: Ops) -> Model: ...
 
 
+def unknown_architecture(architecture: str) -> LoadError:
+    """The refusal of one that has no family here."""
+    known = ", ".join(sorted([*FAMILIES, *ENCODERS]))
+    return LoadError(
+        f"architecture {architecture!r} is not supported; supported: {known}. "
+        f"If it generates text, Transformers' code may run it: {EXTRA}"
+    )
+
+
 def build_model(config: ModelConfig, weights: Weights, ops: Ops) -> Model:
     """Load the model that `config` describes; constructing it takes every tensor from `weights`.
 
@@ -96,8 +106,7 @@ def build_model(config: ModelConfig, weights: Weights, ops: Ops) -> Model:
     encoder = ENCODERS.get(config.architecture)
     module = FAMILIES.get(config.architecture) if encoder is None else encoder.module
     if module is None:
-        known = ", ".join(sorted([*FAMILIES, *ENCODERS]))
-        raise LoadError(f"architecture {config.architecture!r} is not supported; supported: {known}")
+        raise unknown_architecture(config.architecture)
     family = cast(_Family, getattr(import_module(module), config.architecture))
     model = family(config, weights, ops)
     if config.conversion == "classify":

@@ -65,8 +65,8 @@ def configure(given: Iterable[Given]) -> EngineConfig:
     if retired:
         logger.warning("ignored, since it has no meaning here: %s", ", ".join(retired))
     config = EngineConfig(**values)
-    if config.trust_remote_code:
-        logger.warning("--trust-remote-code: Octavo has its own model code and runs none of the model repository's")
+    if config.trust_remote_code and config.model_impl != "transformers":
+        logger.warning("--trust-remote-code: Octavo's own model code runs none of the model repository's (see --model-impl)")
     return config
 
 

@@ -19,7 +19,6 @@ NEUTRAL_VALUES: Mapping[str, tuple[str, ...]] = {
     "load_format": ("auto",),
     "model_loader_extra_config": (),
     "ignore_patterns": (),
-    "model_impl": ("auto",),
     "quantization_config": (),
     "allowed_local_media_path": ("",),
     "allowed_media_domains": (),

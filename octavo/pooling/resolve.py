@@ -12,7 +12,8 @@ from octavo.config import EngineConfig
 from octavo.errors import ConfigError, LoadError
 from octavo.models.config import ModelConfig, read_architecture, read_model_config
 from octavo.models.converted import BodyCheckpoint
-from octavo.models.registry import ENCODERS, FAMILIES, Encoder
+from octavo.models.registry import ENCODERS, FAMILIES, Encoder, unknown_architecture
+from octavo.models.transformers import EXTRA, is_installed, read_foreign_config
 from octavo.options.pooler import read_pooler_config
 from octavo.pooling.files import PoolingFiles, read_pooling_files
 from octavo.pooling.settings import ACTIVATIONS, SEQUENCE_TASKS, Pooling
@@ -46,7 +47,10 @@ def open_served(config: EngineConfig, path: Path) -> Served:
     architecture = read_architecture(checkpoint)
     conversion = _conversion(config, architecture, files)
     if conversion is None:
-        return Served(checkpoint, read_model_config(checkpoint), None)
+        read = read_foreign_config if _is_foreign(config, architecture) else read_model_config
+        return Served(checkpoint, read(checkpoint), None)
+    if config.model_impl == "transformers":
+        raise ConfigError("--model-impl transformers generates text only, and this is a pooling model; leave it out")
     given = read_pooler_config(config.pooler_config) if config.pooler_config is not None else {}
     if architecture in ENCODERS:
         model = _encoder(read_model_config(checkpoint), ENCODERS[architecture])
@@ -108,6 +112,15 @@ def _conversion(config: EngineConfig, architecture: str, files: PoolingFiles | N
     return own
 
 
+def _is_foreign(config: EngineConfig, architecture: str) -> bool:
+    """Whether a generative model is computed by the code of Transformers."""
+    if config.model_impl == "transformers" and not is_installed():
+        raise ConfigError(f"--model-impl transformers needs torch and transformers: {EXTRA}", parameter="model_impl")
+    if config.model_impl == "auto" and architecture not in FAMILIES:
+        return is_installed()
+    return config.model_impl == "transformers"
+
+
 def _own_conversion(architecture: str) -> str:
     if architecture in FAMILIES:
         return "generate"
@@ -126,8 +139,7 @@ def _generative(architecture: str) -> str:
     for ending in _GENERATIVE:
         if stem + ending in FAMILIES:
             return stem + ending
-    known = ", ".join(sorted([*ENCODERS, *FAMILIES]))
-    raise LoadError(f"architecture {architecture!r} is not supported; supported: {known}")
+    raise unknown_architecture(architecture)
 
 
 def _pooling(model: ModelConfig, files: PoolingFiles, given: Mapping[str, Any], is_classifier: bool) -> Pooling:

@@ -38,7 +38,7 @@ class ModelRunner:
     ) -> None:
         """`host`: memory for blocks of this cache, closed with it."""
         self._model: Model | None = model
-        self._forward = ops.record(model.forward)
+        self._forward = model.forward if model.config.is_foreign else ops.record(model.forward)
         self._ops = ops
         self._cache = cache
         self._matchers = matchers

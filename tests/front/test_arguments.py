@@ -99,7 +99,7 @@ def test_trust_remote_code_says_that_nothing_is_run(caplog: pytest.LogCaptureFix
     with caplog.at_level(logging.WARNING):
         assert parse_arguments(["--trust-remote-code"]).trust_remote_code
     assert [record.getMessage() for record in caplog.records] == [
-        "--trust-remote-code: Octavo has its own model code and runs none of the model repository's"
+        "--trust-remote-code: Octavo's own model code runs none of the model repository's (see --model-impl)"
     ]
 
 
