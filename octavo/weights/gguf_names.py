@@ -38,6 +38,19 @@ _PHI3_TENSORS = _LLAMA_TENSORS | {
     "blk.{}.attn_qkv": "model.layers.{}.self_attn.qkv_proj",
     "blk.{}.ffn_up": "model.layers.{}.mlp.gate_up_proj",
 }
+_OLMO2_TENSORS = _QWEN3_TENSORS | {
+    "blk.{}.post_attention_norm": "model.layers.{}.post_attention_layernorm",
+    "blk.{}.post_ffw_norm": "model.layers.{}.post_feedforward_layernorm",
+}
+_GLM4_TENSORS = _LLAMA_TENSORS | {
+    "blk.{}.post_attention_norm": "model.layers.{}.post_self_attn_layernorm",
+    "blk.{}.post_ffw_norm": "model.layers.{}.post_mlp_layernorm",
+    "blk.{}.ffn_up": "model.layers.{}.mlp.gate_up_proj",
+}
+_STARCODER2_TENSORS = _LLAMA_TENSORS | {
+    "blk.{}.ffn_up": "model.layers.{}.mlp.c_fc",
+    "blk.{}.ffn_down": "model.layers.{}.mlp.c_proj",
+}
 _LLAMA_KEYS = {
     "block_count": "num_hidden_layers",
     "context_length": "max_position_embeddings",
@@ -56,6 +69,13 @@ _GEMMA2_KEYS = _LLAMA_KEYS | {
     "attn_logit_softcapping": "attn_logit_softcapping",
     "final_logit_softcapping": "final_logit_softcapping",
 }
+_GRANITE_KEYS = _LLAMA_KEYS | {
+    "attention.scale": "attention_multiplier",
+    "embedding_scale": "embedding_multiplier",
+    "residual_scale": "residual_multiplier",
+    "logit_scale": "logits_scaling",
+}
+_STARCODER2_KEYS = _LLAMA_KEYS | {"attention.layer_norm_epsilon": "norm_epsilon"}
 _SAMPLING_KEYS = {
     "general.sampling.temp": "temperature",
     "general.sampling.top_k": "top_k",
@@ -99,11 +119,12 @@ class GGUFFamily:
         return self.permuted.get(_LAYER.sub("blk.{}.", name.rpartition(".")[0]))
 
 
+_PERMUTED = {"blk.{}.attn_q": "num_attention_heads", "blk.{}.attn_k": "num_key_value_heads"}
 FAMILIES = {
     "llama": GGUFFamily(
         "LlamaForCausalLM",
         "llama",
-        permuted={"blk.{}.attn_q": "num_attention_heads", "blk.{}.attn_k": "num_key_value_heads"},
+        permuted=_PERMUTED,
     ),
     "qwen2": GGUFFamily("Qwen2ForCausalLM", "qwen2"),
     "qwen3": GGUFFamily("Qwen3ForCausalLM", "qwen3", _QWEN3_TENSORS),
@@ -119,6 +140,11 @@ FAMILIES = {
         constants={"rope_local_base_freq": 10000.0},
     ),
     "phi3": GGUFFamily("Phi3ForCausalLM", "phi3", _PHI3_TENSORS),
+    "granite": GGUFFamily("GraniteForCausalLM", "granite", keys=_GRANITE_KEYS, permuted=_PERMUTED),
+    "smollm3": GGUFFamily("SmolLM3ForCausalLM", "smollm3", permuted=_PERMUTED),
+    "olmo2": GGUFFamily("Olmo2ForCausalLM", "olmo2", _OLMO2_TENSORS),
+    "glm4": GGUFFamily("Glm4ForCausalLM", "glm4", _GLM4_TENSORS),
+    "starcoder2": GGUFFamily("Starcoder2ForCausalLM", "starcoder2", _STARCODER2_TENSORS, _STARCODER2_KEYS),
 }
 
 

@@ -34,6 +34,7 @@ class Conversion:
 
     architecture: MODEL_ARCH
     norm_offset: float = 0.0
+    is_permuted: bool = False  # rows of q and k, for a rotation of neighbours
     keys: dict[str, Any] = field(default_factory=dict)  # without the architecture's prefix
     config: dict[str, Any] = field(default_factory=dict)  # of config.json, where no file can say it otherwise
 
@@ -50,12 +51,21 @@ CONVERSIONS = {
         },
     ),
     "qwen3": Conversion(MODEL_ARCH.QWEN3),
+    "granite": Conversion(
+        MODEL_ARCH.GRANITE,
+        is_permuted=True,
+        keys={"attention.scale": 0.015625, "embedding_scale": 12.0, "residual_scale": 0.22, "logit_scale": 8.0},
+    ),
+    "smollm3": Conversion(MODEL_ARCH.SMOLLM3, is_permuted=True, config={"no_rope_layers": [1, 1, 1]}),  # of every 4
+    "olmo2": Conversion(MODEL_ARCH.OLMO2),
+    "glm4": Conversion(MODEL_ARCH.GLM4, keys={"rope.dimension_count": 8}),
+    "starcoder2": Conversion(MODEL_ARCH.STARCODER2),
     "gemma": Conversion(MODEL_ARCH.GEMMA, 1.0),
     "gemma2": Conversion(
         MODEL_ARCH.GEMMA2,
         1.0,
-        {"attn_logit_softcapping": 50.0, "final_logit_softcapping": 30.0},
-        {"query_pre_attn_scalar": 16},  # llama.cpp takes the head's size
+        keys={"attn_logit_softcapping": 50.0, "final_logit_softcapping": 30.0},
+        config={"query_pre_attn_scalar": 16},  # llama.cpp takes the head's size
     ),
     "gemma3": Conversion(
         MODEL_ARCH.GEMMA3,
@@ -86,7 +96,10 @@ def write(path: Path, checkpoint: TinyCheckpoint, conversion: Conversion) -> Pat
     writer.add_head_count_kv(config.num_kv_heads)
     writer.add_key_length(config.head_dim)
     writer.add_value_length(config.head_dim)
-    writer.add_layer_norm_rms_eps(config.norm_epsilon)
+    if conversion.architecture == MODEL_ARCH.STARCODER2:
+        writer.add_layer_norm_eps(config.norm_epsilon)
+    else:
+        writer.add_layer_norm_rms_eps(config.norm_epsilon)
     writer.add_rope_freq_base(config.rope["rope_theta"])
     writer.add_sliding_window(config.raw.get("sliding_window") or 0)
     for key, value in conversion.keys.items():
@@ -97,7 +110,9 @@ def write(path: Path, checkpoint: TinyCheckpoint, conversion: Conversion) -> Pat
         renamed = names.get_name(tensor_name, (".weight", ".bias"))
         assert renamed is not None
         offset = conversion.norm_offset if tensor_name.endswith("norm.weight") else 0.0
-        writer.add_tensor(renamed, tensor + np.float32(offset))
+        if conversion.is_permuted and tensor_name.endswith(("q_proj.weight", "k_proj.weight")):
+            tensor = np.swapaxes(tensor.reshape(-1, 2, config.head_dim // 2, tensor.shape[1]), 1, 2).reshape(tensor.shape)
+        writer.add_tensor(renamed, np.ascontiguousarray(tensor + np.float32(offset)))
     for kind in ("short", "long"):
         if (factors := config.rope.get(f"{kind}_factor")) is not None:
             writer.add_tensor(f"rope_factors_{kind}.weight", np.array(factors, np.float32))
