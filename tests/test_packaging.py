@@ -23,7 +23,7 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 
 
 def test_public_names() -> None:
-    assert octavo.__all__ == ["LLM", "SamplingParams", "StructuredOutputsParams", "__version__"]
+    assert octavo.__all__ == ["LLM", "PoolingParams", "SamplingParams", "StructuredOutputsParams", "__version__"]
     for name in octavo.__all__:
         assert getattr(octavo, name) is not None
     with pytest.raises(AttributeError, match="module 'octavo' has no attribute 'AsyncLLM'"):
