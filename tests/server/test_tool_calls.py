@@ -329,6 +329,18 @@ def test_strict_functions_need_a_format_for_grammars(intake: Intake) -> None:
         assert server.post(CHAT, {"messages": ASK, "tools": wrong}).json()["error"]["param"] == "tools[0].function.strict"
 
 
+@pytest.mark.parametrize("choice", ["auto", "required", {"type": "function", "function": {"name": "bad"}}])
+def test_the_function_whose_schema_cannot_be_enforced_is_named(tool_server: RunningServer, choice: Any) -> None:
+    bad = tool("bad", a={"not": {}})
+    bad["function"]["strict"] = True
+    response = tool_server.post(CHAT, {"messages": ASK, "tools": [tool("now"), bad], "tool_choice": choice})
+    error = response.json()["error"]
+    place = "tools[1].function.parameters"
+    assert (response.status_code, error["param"]) == (400, place)
+    text = "The JSON schema cannot be enforced: $.properties.a.not: this keyword is not supported"
+    assert error["message"] == f"{text} (parameter={place})"
+
+
 def test_a_forced_call_goes_with_no_other_form(tool_server: RunningServer) -> None:
     body = {"messages": ASK, "tools": TOOLS, "tool_choice": "required", "response_format": {"type": "json_object"}}
     response = tool_server.post(CHAT, body)

@@ -66,12 +66,16 @@ async def start_chat(
         max_tokens=getattr(body, name),
         logprobs=(body.top_logprobs or 0) if body.logprobs else None,
     )
-    params.structured_outputs = tools.constrained(params.structured_outputs, formats)
+    asked = params.structured_outputs
+    params.structured_outputs = tools.constrained(asked, formats)
     if body.use_beam_search and params.structured_outputs is not None:
         text = "A `tool_choice` that forces a call, and `strict` functions, cannot be used with `use_beam_search`."
         raise ValidationError(text, parameter="tool_choice")
     visit = server.let_in(exchange, params.n, body.timeout)
-    await server.grammars.compile(model.intake, params)
+    try:
+        await server.grammars.compile(model.intake, params)
+    except ValidationError as error:
+        raise error if params.structured_outputs is asked else tools.blamed(error) from None
     shows_tools = tools.mode != "none" or not server.config.exclude_tools_when_tool_choice_none
     text = await render(model, exchange, body, shows_tools=shows_tools, reasoning_effort=body.reasoning_effort)
     continued = continued_text(body) if body.continue_final_message else None

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, NoReturn
 
 from octavo.errors import ValidationError
+from octavo.grammar.json_schema import enforceable
 from octavo.parsing.formats import OutputFormats
 from octavo.parsing.tools.base import ToolParser
 from octavo.parsing.tools.forced import GENERIC_FORM, NamedCallParser, arguments_schema, calls_tag, json_forms, strict_tag
@@ -57,6 +58,22 @@ class ToolChoice:
             raise ValidationError(text, parameter="tools")
         calls = calls_tag(self.functions, formats.forms, only_one=self.only_one_call)
         return _tagged({"type": "or", "elements": [{"type": "json_schema", "json_schema": schema}, calls]})
+
+    def blamed(self, error: ValidationError) -> ValidationError:
+        """An error of the grammar that `constrained` made, as one of the function whose schema is at fault; the error
+        itself where that cannot be told."""
+        bound = {"auto": self.strict, "function": {self.name}}.get(self.mode, self.functions)
+        for i, (name, parameters) in enumerate(self.functions.items()):
+            try:
+                if name in bound:
+                    enforceable(arguments_schema(parameters))
+            except ValidationError as own:
+                return _about(own, f"tools[{i}].function.parameters")
+        return error
+
+
+def _about(error: ValidationError, parameter: str) -> ValidationError:
+    return ValidationError(error.message.partition(" (parameter=")[0], parameter=parameter)
 
 
 def _tagged(format: dict[str, Any]) -> StructuredOutputsParams:
