@@ -12,7 +12,7 @@ from octavo.options.parsers import REASONING_PARSERS, TOOL_PARSERS
 from octavo.parsing import reasoning
 from octavo.parsing.answer import AnswerParser
 from octavo.parsing.reasoning import ReasoningParser
-from octavo.parsing.tools.base import CallForm, ToolParser, Tools
+from octavo.parsing.tools.base import CallForm, MessageForm, ToolParser, Tools
 from octavo.parsing.tools.deepseek import DeepSeekParser
 from octavo.parsing.tools.gemma import FunctionGemmaParser, Gemma4Parser
 from octavo.parsing.tools.glm45 import Glm45Parser
@@ -110,6 +110,8 @@ class OutputFormats:
     reasoning: Callable[[], ReasoningParser] | None = None
     forms: tuple[CallForm, ...] = ()
     """How the model writes calls, where a grammar can say it."""
+    messages: MessageForm | None = None
+    """Where they are messages among others."""
     name: str = ""
     """Of the format of calls."""
     shown_ids: frozenset[int] = frozenset()
@@ -165,6 +167,7 @@ def output_formats(
         _tool_parser(tools, pattern),
         None if reasoning is None else _REASONING[reasoning],
         () if kind is None else kind.forms,
+        None if kind is None else kind.messages,
         tools or "",
         shown_ids,
     )

@@ -271,7 +271,38 @@ def test_schemas_that_arguments_with_marks_cannot_have(judge: Judge, schema: Any
         judge.compile(choice.constrained(None, output_formats("qwen3_coder", None)))
 
 
-@pytest.mark.parametrize("name", ["gemma4", "functiongemma", "pythonic", "openai", "regex", "raw"])
+@pytest.mark.parametrize("are_special", [False, True])
+def test_strict_functions_among_messages(
+    judge: Judge, matchers: Matchers, tokenizer: Tokenizer, marked: Any, are_special: bool
+) -> None:
+    """Of gpt-oss: notes to itself are free, calls follow their schema, and what is neither ends the answer."""
+    if are_special:
+        judge, matchers, tokenizer = marked
+    formats = output_formats("openai", None)
+    choice = chosen("auto", "point")
+    wanted = tag(choice, formats)
+    assert choice.covers_reasoning(formats)
+
+    def is_allowed(text: str) -> bool:
+        return accepts(start(judge, matchers, **wanted), tokenizer, text)
+
+    thought = "<|channel|>analysis<|message|>Hm, {x}.<|end|><|start|>assistant"
+    preamble = "<|channel|>commentary<|message|>I look.<|end|><|start|>assistant"
+    final = "<|channel|>final<|message|>It is 3."
+    call = "<|channel|>commentary to=functions.%s <|constrain|>json<|message|>%s"
+    good, bad = call % ("point", '{"x": 3}'), call % ("point", '{"y": 3}')
+    for text in (final, thought + final, good, thought + good, thought + preamble + thought + good):
+        assert is_allowed(text), text
+    assert is_allowed(thought + call % ("tree", '{"any": 1}'))
+    for text in (bad, thought + bad, thought, final + "<|start|>assistant" + bad, call % ("nothing", "{}"), "Free text."):
+        assert not is_allowed(text), text
+    assert read(choice, formats, thought + good).calls == [("point", '{"x": 3}')]
+    assert not chosen("auto").covers_reasoning(formats)
+    with pytest.raises(ValidationError, match="cannot go with a response format"):
+        choice.constrained(StructuredOutputsParams(json={"type": "object"}), formats)
+
+
+@pytest.mark.parametrize("name", ["gemma4", "functiongemma", "pythonic", "regex", "raw"])
 def test_formats_in_which_strict_is_refused(name: str) -> None:
     with pytest.raises(ValidationError, match=rf"cannot be enforced in this model's format of calls \({name}\)"):
         chosen("auto", "point").constrained(None, output_formats(name, None, pattern="(?P<name>)(?P<arguments>)"))

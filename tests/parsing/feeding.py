@@ -89,12 +89,12 @@ def random_cuts(text: str, count: int) -> Iterator[list[int]]:
 
 
 def with_special_tokens(marks: set[str]) -> Tokenizer:
-    """A small tokenizer in which these, and `<|pad|>` and `<|end|>`, are special tokens."""
+    """A small tokenizer in which these, and `<|pad|>` and `<|eos|>`, are special tokens."""
     backend = tokenizers.Tokenizer(
         models.BPE(vocab={c: i for i, c in enumerate(pre_tokenizers.ByteLevel.alphabet())}, merges=[])
     )
     backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     backend.decoder = decoders.ByteLevel()
-    special = sorted({*marks, "<|pad|>", "<|end|>"})
+    special = sorted({*marks, "<|pad|>", "<|eos|>"})
     backend.add_special_tokens([AddedToken(text, special=True, normalized=False) for text in special])
-    return Tokenizer(backend, {"eos_token": "<|end|>"})
+    return Tokenizer(backend, {"eos_token": "<|eos|>"})

@@ -149,7 +149,7 @@ def test_marks_that_are_special_tokens(name: str, fixture: Fixture) -> None:
     kind: Any = formats(name).tools
     tokenizer = with_special_tokens(set(getattr(kind, "special", ())))
     known = output_formats(name, None, pattern=PATTERN, tokenizer=tokenizer)
-    pad, end = (tokenizer.encode(text)[0] for text in ("<|pad|>", "<|end|>"))
+    pad, end = (tokenizer.encode(text)[0] for text in ("<|pad|>", "<|eos|>"))
     ids = [pad, *tokenizer.encode(fixture.text, add_special_tokens=False), pad]
     whole = feed(parser(known), [fixture.text])
     for size in (1, 5):

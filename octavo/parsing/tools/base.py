@@ -44,6 +44,18 @@ class CallForm:
     """Without a trigger: characters with which an answer begins that the parser may take for a call."""
 
 
+@dataclass(frozen=True)
+class MessageForm:
+    """How a model writes an answer of several messages: any number of notes, each begun by one of `notes`, ended by
+    `note_end` and followed by `next`, and then a call, or what `answer` begins. No text in them holds any of `excludes`."""
+
+    notes: tuple[str, ...]
+    note_end: str
+    next: str
+    answer: str
+    excludes: tuple[str, ...]
+
+
 class ToolParser:
     """One answer in one format. `push` and `finish` return what has become certain.
 
@@ -56,6 +68,8 @@ class ToolParser:
     """Marks of the format that may be special tokens of a tokenizer: they have to be in the text."""
     forms: ClassVar[tuple[CallForm, ...]] = ()
     """How calls are written, together all that begins like one to the parser; empty where no grammar can say it."""
+    messages: ClassVar[MessageForm | None] = None
+    """Where calls are messages among others."""
 
     def __init__(self, tools: Tools) -> None:
         self.tools = tools

@@ -10,7 +10,7 @@ from typing import Any
 from octavo.parsing.arguments import is_text
 from octavo.parsing.json_text import pass_value
 from octavo.parsing.scanner import Markers, Reading
-from octavo.parsing.tools.base import CallForm, ToolParser, Tools
+from octavo.parsing.tools.base import CallForm, MessageForm, ToolParser, Tools
 
 GENERIC_FORM = CallForm('{"name": "NAME", "arguments": ', "}", opening="[", separator=", ", closing="]")
 _NO_PARAMETERS = {"type": "object", "properties": {}, "additionalProperties": False}
@@ -56,6 +56,19 @@ def calls_tag(
     of all) by their schemas."""
     bound = frozenset(functions if strict is None else strict)
     return _either([_group(functions, form, bound, only_one=only_one) for form in forms])
+
+
+def message_tag(functions: Tools, forms: Sequence[CallForm], messages: MessageForm, strict: Iterable[str]) -> dict[str, Any]:
+    """The structural format of an answer of messages that ends with one call, or with free text."""
+
+    def message(begin: str, end: str) -> dict[str, Any]:
+        content = {"type": "any_text", "excludes": [*messages.excludes]}
+        return {"type": "tag", "begin": begin, "content": content, "end": end}
+
+    tags = [{"begin": "", "content": message(begin, messages.note_end), "end": messages.next} for begin in messages.notes]
+    notes = {"type": "tags_with_separator", "tags": tags, "separator": ""}
+    answer = message(messages.answer, "")
+    return _row(notes, _either([calls_tag(functions, forms, strict, only_one=True), answer]))
 
 
 def strict_tag(functions: Tools, forms: Sequence[CallForm], strict: Iterable[str], *, only_one: bool) -> dict[str, Any]:

@@ -6,7 +6,7 @@ import re
 
 from octavo.parsing.json_text import pass_value
 from octavo.parsing.scanner import Markers, Reading
-from octavo.parsing.tools.base import ToolParser
+from octavo.parsing.tools.base import CallForm, MessageForm, ToolParser
 
 START, CHANNEL, CONSTRAIN, MESSAGE = "<|start|>", "<|channel|>", "<|constrain|>", "<|message|>"
 ENDS = ("<|call|>", "<|end|>", "<|return|>")
@@ -21,6 +21,14 @@ class OpenAIParser(ToolParser):
     text of the others."""
 
     special = SPECIAL
+    forms = (CallForm(f"{CHANNEL}commentary to=functions.NAME {CONSTRAIN}json{MESSAGE}", "", trigger=CHANNEL),)
+    messages = MessageForm(
+        (f"{CHANNEL}analysis{MESSAGE}", f"{CHANNEL}commentary{MESSAGE}"),
+        "<|end|>",
+        f"{START}assistant",
+        f"{CHANNEL}final{MESSAGE}",
+        (START, CHANNEL),
+    )
 
     def run(self) -> Reading[None]:
         """See `ToolParser`."""

@@ -79,6 +79,9 @@ async def start_chat(
     shows_tools = tools.mode != "none" or not server.config.exclude_tools_when_tool_choice_none
     text = await render(model, exchange, body, shows_tools=shows_tools, reasoning_effort=body.reasoning_effort)
     continued = continued_text(body) if body.continue_final_message else None
+    if continued is not None and tools.covers_reasoning(formats):
+        message = f"`strict` of a function cannot go with `continue_final_message` in this model's format ({formats.name})."
+        raise ValidationError(message, parameter="tools")
     truncation = schema.truncation(body)
     request = await offload(
         len(text),
@@ -92,7 +95,7 @@ async def start_chat(
             priority=body.priority,
             truncation=truncation,
             clamp=False,
-            grammar_start=formats.grammar_start(text, continued),
+            grammar_start=("", "") if tools.covers_reasoning(formats) else formats.grammar_start(text, continued),
             reasoning_marks=formats.reasoning_marks(text, continued),
         ),
     )

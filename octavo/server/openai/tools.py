@@ -10,8 +10,16 @@ from typing import Any, NoReturn
 from octavo.errors import ValidationError
 from octavo.grammar.json_schema import enforceable
 from octavo.parsing.formats import OutputFormats
-from octavo.parsing.tools.base import ToolParser
-from octavo.parsing.tools.forced import GENERIC_FORM, NamedCallParser, arguments_schema, calls_tag, json_forms, strict_tag
+from octavo.parsing.tools.base import CallForm, ToolParser
+from octavo.parsing.tools.forced import (
+    GENERIC_FORM,
+    NamedCallParser,
+    arguments_schema,
+    calls_tag,
+    json_forms,
+    message_tag,
+    strict_tag,
+)
 from octavo.parsing.tools.json import JsonParser
 from octavo.sampling.structured import StructuredOutputsParams
 from octavo.server.openai.documented import MAX_TOOLS
@@ -32,7 +40,7 @@ class ToolChoice:
         """A new parser of the answer's calls; None where there can be none."""
         if self.mode == "function":
             return NamedCallParser(self.functions, self.name or "")
-        if self.mode == "required" and json_forms(formats.forms) == (GENERIC_FORM,):
+        if self.mode == "required" and _forced(formats) == (GENERIC_FORM,):
             return JsonParser(self.functions)
         return formats.tools(self.functions) if self.mode != "none" and formats.tools is not None else None
 
@@ -44,12 +52,17 @@ class ToolChoice:
                 raise ValidationError(text, parameter="tool_choice")
             if self.mode == "function":
                 return StructuredOutputsParams(json=arguments_schema(self.functions[self.name or ""]))
-            return _tagged(calls_tag(self.functions, json_forms(formats.forms), only_one=self.only_one_call))
+            return _tagged(calls_tag(self.functions, _forced(formats), only_one=self.only_one_call))
         if self.mode == "none" or not self.strict:
             return asked
         if not formats.forms:
             text = f"`strict` of a function cannot be enforced in this model's format of calls ({formats.name})."
             raise ValidationError(f"{text} Leave it out, or give false.", parameter="tools")
+        if formats.messages is not None:
+            if asked is not None:
+                text = f"`strict` of a function cannot go with a response format in this model's format ({formats.name})."
+                raise ValidationError(text, parameter="tools")
+            return _tagged(message_tag(self.functions, formats.forms, formats.messages, self.strict))
         if asked is None:
             return _tagged(strict_tag(self.functions, formats.forms, self.strict, only_one=self.only_one_call))
         schema = asked.json if asked.json is not None else {"type": "object"}
@@ -58,6 +71,10 @@ class ToolChoice:
             raise ValidationError(text, parameter="tools")
         calls = calls_tag(self.functions, formats.forms, only_one=self.only_one_call)
         return _tagged({"type": "or", "elements": [{"type": "json_schema", "json_schema": schema}, calls]})
+
+    def covers_reasoning(self, formats: OutputFormats) -> bool:
+        """Whether what `constrained` says is about the whole answer, its reasoning included."""
+        return self.mode == "auto" and bool(self.strict) and formats.messages is not None
 
     def blamed(self, error: ValidationError) -> ValidationError:
         """An error of the grammar that `constrained` made, as one of the function whose schema is at fault; the error
@@ -70,6 +87,11 @@ class ToolChoice:
             except ValidationError as own:
                 return _about(own, f"tools[{i}].function.parameters")
         return error
+
+
+def _forced(formats: OutputFormats) -> tuple[CallForm, ...]:
+    """The forms in which calls are forced."""
+    return json_forms(() if formats.messages is not None else formats.forms)
 
 
 def _about(error: ValidationError, parameter: str) -> ValidationError:
