@@ -220,14 +220,16 @@ class LLM:
         use_tqdm: Progress = True,
         pooling_params: PoolingParams | None = None,
         tokenization_kwargs: dict[str, Any] | None = None,
+        chat_template: str | None = None,
         **unsupported: Any,
     ) -> list[ScoringRequestOutput]:
         """How relevant texts are to each other: one with each of many, or as many with as many. A model with one label reads
-        both at once; of one that embeds it is the cosine of the vectors. Errors are as in `encode`."""
+        both at once, as `chat_template` (a text) joins the roles query and document if it is given; of one that embeds it is
+        the cosine of the vectors. Errors are as in `encode`."""
         _refuse(unsupported)
         self._check_pools("score")
         run = self._runner_of(use_tqdm)
-        return score_pairs(self._session, data_1, data_2, pooling_params, tokenization_kwargs, run)
+        return score_pairs(self._session, data_1, data_2, pooling_params, tokenization_kwargs, chat_template, run)
 
     def beam_search(
         self, prompts: PromptType | Sequence[PromptType], params: BeamSearchParams, **unsupported: Any

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from octavo.engine.intake import Intake
 from octavo.engine.pooling_intake import Pair
 from octavo.errors import ValidationError
+from octavo.text.chat_template import ChatTemplate, check_template_variables
 
 _SHORTEST = 1e-8
 
@@ -82,9 +83,11 @@ class ScoringJob:
         first: Sequence[str],
         second: Sequence[str],
         limits: TokenLimits,
+        template: ChatTemplate | None = None,
         template_variables: Mapping[str, Any] | None = None,
     ) -> ScoringJob:
-        """One text with each of many, or as many with as many. ValidationError where there are not so many, and where the
+        """One text with each of many, or as many with as many. `template` joins the roles query and document of a pair,
+        where the tokenizer does not. ValidationError where there are not so many, and where the
         model scores nothing."""
         if len(first) > 1 and len(first) != len(second):
             raise ValidationError("Input lengths must be either 1:1, 1:N or N:N")
@@ -100,8 +103,10 @@ class ScoringJob:
         if pooling.is_classifier:
             firsts = first if len(first) > 1 else list(first) * len(second)
             variables = template_variables or {}
+            check_template_variables(variables)
             inputs = [
-                _pair(intake, query, document, limits, variables) for query, document in zip(firsts, second, strict=True)
+                _pair(intake, query, document, limits, template, variables)
+                for query, document in zip(firsts, second, strict=True)
             ]
         else:
             cut = [*(_cut(intake, text, limits.query) for text in first)]
@@ -130,16 +135,23 @@ class ScoringJob:
         return [(0 if self.num_first == 1 else j, j) for j in range(self.num_second)]
 
 
-def _pair(intake: Intake, query: str, document: str, limits: TokenLimits, variables: Mapping[str, Any]) -> str | Pair:
+def _pair(
+    intake: Intake,
+    query: str,
+    document: str,
+    limits: TokenLimits,
+    template: ChatTemplate | None,
+    variables: Mapping[str, Any],
+) -> str | Pair:
     """The template's text, if there is one for pairs; else the pair, which the tokenizer joins."""
     pair = Pair(query, document, limits.query, limits.document)
-    if intake.score_template is None:
+    if template is None:
         return pair
     messages = [
         {"role": "query", "content": _cut(intake, query, limits.query)},
         {"role": "document", "content": _cut(intake, document, limits.document)},
     ]
-    return intake.score_template.render(messages, None, None, False, False, **variables)
+    return template.render(messages, None, None, False, False, **variables)
 
 
 def _cut(intake: Intake, text: str, limit: int | None) -> str:

@@ -16,6 +16,7 @@ from octavo.offline.prompts import Prompt, read_prompts
 from octavo.offline.session import Job, Session
 from octavo.outputs import PoolingOutput, PoolingRequestOutput, ScoringOutput, ScoringRequestOutput
 from octavo.pooling.params import Pooled, PoolingParams
+from octavo.text.chat_template import ChatTemplate
 
 Result = PoolingRequestOutput[PoolingOutput]
 
@@ -57,7 +58,13 @@ def pool_prompts(
 
 
 def score_pairs(
-    session: Session, first: Any, second: Any, params: Any, tokenization: Mapping[str, Any] | None, run: Run
+    session: Session,
+    first: Any,
+    second: Any,
+    params: Any,
+    tokenization: Mapping[str, Any] | None,
+    template: Any,
+    run: Run,
 ) -> list[ScoringRequestOutput]:
     """The scores of pairs: one text with each of many, or as many with as many."""
     intake = session.intake
@@ -68,7 +75,7 @@ def score_pairs(
         raise ValidationError(f"pooling_params must be PoolingParams, got {type(own).__name__}")
     extra = own.extra_kwargs or {}
     limits = TokenLimits.of(extra.get("max_tokens_per_query", 0), extra.get("max_tokens_per_doc", 0), intake.max_model_len)
-    job = ScoringJob.of(intake, texts[0], texts[1], limits)
+    job = ScoringJob.of(intake, texts[0], texts[1], limits, _template(session, template))
     asked = PoolingParams(use_activation=own.use_activation if job.is_cross_encoder else None, task=job.task)
     inputs = [one if isinstance(one, Pair) else Prompt(one) for one in job.inputs]
     results = _pool(session, inputs, [asked] * len(inputs), tokenization, run)
@@ -146,6 +153,15 @@ def _with_task(params: Any, task: str) -> PoolingParams:
         raise ValidationError(f"You cannot overwrite param.task={params.task!r} with pooling_task={task!r}!")
     values = {name: getattr(params, name) for name in PoolingParams.__struct_fields__}
     return PoolingParams(**{**values, "task": task})
+
+
+def _template(session: Session, text: Any) -> ChatTemplate | None:
+    if text is None:
+        return session.intake.score_template
+    if not isinstance(text, str):
+        raise ValidationError("chat_template must be the text of a template", parameter="chat_template")
+    tokenizer = session.intake.tokenizer
+    return ChatTemplate(text, tokenizer.special_tokens if tokenizer else {})
 
 
 def _padding(session: Session) -> list[int]:

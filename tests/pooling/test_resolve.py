@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from pathlib import Path
 from typing import Any
@@ -275,3 +276,21 @@ def test_the_hub_gives_the_files_of_modules() -> None:
     ]
     chosen, _ = select_files(HubId("o/m"), files)
     assert chosen == ["model.safetensors", "config.json", "modules.json", "1_Pooling/config.json"]
+
+
+def test_a_decoder_reads_pairs_one_behind_the_other_or_as_a_template_joins_them(tmp_path: Path) -> None:
+    folder = small.decoder_embedder(tmp_path, labels=1)
+    template = "{{ messages[0].role }}: {{ messages[0].content }}; {{ messages[1].role }}: {{ messages[1].content }}"
+    limits = PoolingParams(extra_kwargs={"max_tokens_per_query": 2, "max_tokens_per_doc": 1})
+    with LLM(str(folder), disable_progress=True) as llm:
+        encode = llm.get_tokenizer().encode
+        plain, templated = (llm.score("the water", "the boats", chat_template=text)[0] for text in (None, template))
+        assert plain.prompt_token_ids == encode("the waterthe boats")
+        assert templated.prompt_token_ids == encode("query: the water; document: the boats")
+        assert plain.outputs.score != templated.outputs.score
+        query = encode("the water", False)[:2]
+        cut = llm.score("the water", "the boats", pooling_params=limits)[0].prompt_token_ids
+        assert cut[:2] == query
+        assert len(cut) <= 4
+    with LLM(str(folder), disable_progress=True, chat_template=template) as llm:
+        assert llm.score("the water", "the boats")[0] == dataclasses.replace(templated, request_id="1")

@@ -290,6 +290,31 @@ def test_metrics_count_pooling_requests(scorer: ServerProcess) -> None:
     assert sorted(grown.values()) == [2, usage["prompt_tokens"]]
 
 
+def test_a_decoder_embeds_conversations_and_named_prompts(tmp_path: Path) -> None:
+    folder = small.decoder_embedder(tmp_path)
+    prompts = {"query": "the harbour: ", "document": ""}
+    small.write_modules(folder, "lasttoken", normalises=True, prompts=prompts)
+    template = "{% for m in messages %}{{ m.content }}{% endfor %}{% if add_generation_prompt %}!{% endif %}"
+    with serve(folder, "--chat-template", template, "--max-model-len", "128") as server:
+        server.wait_for_log("  ready ")
+
+        def vector(**body: Any) -> list[float]:
+            return server.http.post("/v1/embeddings", json=body).json()["data"][0]["embedding"]
+
+        parts = [{"role": "user", "content": "the "}, {"role": "assistant", "content": "boats"}]
+        plain = vector(input="the boats", add_special_tokens=False)
+        assert vector(messages=parts) == plain
+        assert vector(messages=parts, add_special_tokens=True) == vector(input="the boats") != plain
+        assert vector(messages=parts, add_generation_prompt=True) == vector(input="the boats!", add_special_tokens=False)
+        asked = vector(input="the boats", prompt_name="query")
+        assert asked == vector(input="the harbour: the boats")
+        assert vector(input="the boats", prompt_name="document") == vector(input="the boats")
+        message = refused(server, "/v1/embeddings", {"input": "x", "prompt_name": "other"})[1]
+        assert "one of the model's prompts ('query', 'document'), got 'other'" in message
+        body = {"messages": parts, "chat_template": "x"}
+        assert "not trusted" in refused(server, "/v1/embeddings", body)[1]
+
+
 @pytest.fixture(scope="module")
 def golden_scores() -> list[float]:
     from tests.golden.derive_minilm import FILE

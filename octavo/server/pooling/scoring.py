@@ -144,7 +144,7 @@ async def _score(
     variables = {**(body.chat_template_kwargs or {})}
     if body.instruction is not None:
         variables["instruction"] = body.instruction
-    job = ScoringJob.of(model.intake, first, second, limits, variables)
+    job = ScoringJob.of(model.intake, first, second, limits, model.intake.score_template, variables)
     params = PoolingParams(use_activation=body.use_activation if job.is_cross_encoder else None, task=job.task)
     vectors, counts = await pool(server, exchange, body, job.inputs, params)
     return job.scores(vectors), job.counts(counts)
