@@ -183,6 +183,9 @@ class EngineConfig:
     api_key_file: str | None = option(None, "File with further keys, one a line", group="server")
     guard_metrics: bool = option(False, "Ask for a key on /metrics too", group="server")
     trust_request_chat_template: bool = option(False, "Let requests bring a chat_template", group="server")
+    enable_tokenizer_info_endpoint: bool = option(
+        False, "Show special tokens and the template on /tokenizer_info", group="server"
+    )
     root_path: str = option("", "Path under which a proxy shows the server, as /llm", group="server")
     allowed_origins: tuple[str, ...] = option(("*",), "Origins whose pages may ask (CORS); [] for none", group="server")
     allowed_methods: tuple[str, ...] = option(("*",), "Methods that they may use", group="server")

@@ -136,7 +136,6 @@ NEUTRAL_VALUES: Mapping[str, tuple[str, ...]] = {
     "enable_prompt_tokens_details": ("true", "false"),
     "enable_force_include_usage": ("false",),
     "enable_request_id_headers": ("false",),
-    "enable_tokenizer_info_endpoint": ("false",),
     "enable_server_load_tracking": ("true", "false"),
     "disable_log_stats": ("true", "false"),
     "disable_uvicorn_access_log": ("false",),

@@ -125,6 +125,7 @@ OPERATIONS: tuple[Operation | BodyOperation, ...] = (
         BodyOperation(path, scoring.create_rerank, scoring.RerankRequest, scoring.RerankResponse, task="score")
         for path in ("/rerank", "/v1/rerank", "/v2/rerank")
     ),
+    Operation("/tokenizer_info", tokenize.tokenizer_info, response=tokenize.TokenizerInfo),
     BodyOperation("/tokenize", tokenize.tokenize, tokenize.TokenizeRequest, tokenize.TokenizeResponse, task=None),
     BodyOperation("/detokenize", tokenize.detokenize, tokenize.DetokenizeRequest, tokenize.DetokenizeResponse, task=None),
 )

@@ -80,6 +80,11 @@ class ChatTemplate:
             raise ConfigError(error.message) from None
 
     @property
+    def source(self) -> str:
+        """The source that conversations without tools are rendered with; "" if there is none."""
+        return self._sources.get("default", "")
+
+    @property
     def tool_source(self) -> str:
         """The source that conversations with tools are rendered with; "" if there is none."""
         return self._sources.get("tool_use", self._sources.get("default", ""))

@@ -70,6 +70,13 @@ def reference_logits(model: Any, token_ids: list[int]) -> NDArray[np.float32]:
     return logits
 
 
+def reference_logprobs(model: Any, token_ids: list[int]) -> NDArray[np.float64]:
+    """Log-probabilities [tokens, vocabulary] of what follows each token."""
+    logits = torch.from_numpy(reference_logits(model, token_ids)).double()
+    logprobs: NDArray[np.float64] = logits.log_softmax(dim=-1).numpy()
+    return logprobs
+
+
 def greedy_ids(model: Any, prompts: list[list[int]], count: int) -> tuple[list[list[int]], list[float]]:
     """`count` greedy tokens after each prompt, past any EOS, and how close the two most likely ones ever came."""
     width = max(map(len, prompts))

@@ -10,7 +10,7 @@ import pytest
 
 from octavo.kernels.ops import Ops
 from octavo.models.registry import Model
-from tests.golden import derive_llama
+from tests.golden import derive_llama, derive_scores
 from tests.golden.derive_llama import OUTPUT_LENGTH, TINY_SEED, load, tiny_prompt
 from tests.models.backends import BACKENDS
 from tests.models.driver import logits_of
@@ -79,3 +79,11 @@ def assert_close(found: Any, stored: Any) -> None:
         assert found == pytest.approx(stored, abs=1e-3)
     else:
         assert found == stored
+
+
+def test_the_stored_scores_are_still_what_transformers_says(smollm2: Path) -> None:
+    """What lm-eval is to find (tests/clients/test_lm_eval.py)."""
+    derived, stored = derive_scores.derive(smollm2), derive_scores.load()
+    for now, then in zip(derived, stored, strict=True):
+        assert [score["logprob"] for score in now] == pytest.approx([score["logprob"] for score in then], abs=2e-4)
+        assert [score["is_greedy"] for score in now] == [score["is_greedy"] for score in then]

@@ -154,3 +154,15 @@ def test_a_request_brings_a_template_only_where_that_is_allowed(intake: Intake, 
         else:
             assert answer.status_code == 400
             assert "--trust-request-chat-template" in answer.json()["error"]["message"]
+
+
+def test_the_tokenizer_is_shown_where_that_is_allowed(intake: Intake) -> None:
+    with running(intake) as server:
+        refused = server.http.get("/tokenizer_info")
+        assert refused.status_code == 404
+        assert "--enable-tokenizer-info-endpoint" in refused.json()["error"]["message"]
+    with running(intake, config=EngineConfig(enable_tokenizer_info_endpoint=True)) as server:
+        shown = server.http.get("/tokenizer_info").json()
+    assert shown["eos_token"] == "<|im_end|>"
+    assert "<|im_start|>" in shown["chat_template"]
+    assert (shown["model_max_length"], shown["vocab_size"]) == (512, 49_152)

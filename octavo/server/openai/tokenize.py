@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta
 
-from octavo.errors import ValidationError
+from octavo.errors import NotFoundError, ValidationError
 from octavo.server.exchange import Exchange
 from octavo.server.openai.conversation import TemplateVariables, render
 from octavo.server.openai.documented import Messages, Tools
@@ -59,6 +59,18 @@ class DetokenizeResponse(msgspec.Struct):
     prompt: str
 
 
+class TokenizerInfo(msgspec.Struct, kw_only=True):
+    """What clients need that make prompts themselves, under the names of tokenizer_config.json."""
+
+    bos_token: str | None
+    eos_token: str | None
+    unk_token: str | None
+    pad_token: str | None
+    chat_template: str | None
+    model_max_length: int
+    vocab_size: int
+
+
 def check_length(text: str, model: Model, tokenizer: Tokenizer) -> None:
     """ValidationError for a text that would cost more than any request may."""
     most = max(MAX_CHARACTERS, model.intake.max_model_len * tokenizer.max_chars_per_token)
@@ -103,6 +115,25 @@ async def detokenize(server: ServerState, exchange: Exchange, body: DetokenizeRe
 
     text = await offload(len(body.tokens), work)
     return msgspec.json.encode(DetokenizeResponse(text))
+
+
+async def tokenizer_info(server: ServerState, exchange: Exchange) -> None:
+    """Special tokens and chat template, where --enable-tokenizer-info-endpoint lets them be seen."""
+    _, model = server.ready()
+    if not server.config.enable_tokenizer_info_endpoint:
+        raise NotFoundError("The server shows its tokenizer only if it is started with --enable-tokenizer-info-endpoint.")
+    tokenizer, template = tokenizer_of(model), model.intake.chat_template
+    special = tokenizer.special_tokens
+    info = TokenizerInfo(
+        bos_token=special.get("bos_token"),
+        eos_token=special.get("eos_token"),
+        unk_token=special.get("unk_token"),
+        pad_token=special.get("pad_token"),
+        chat_template=None if template is None else template.source,
+        model_max_length=model.intake.max_model_len,
+        vocab_size=tokenizer.vocab_size,
+    )
+    await exchange.respond(msgspec.json.encode(info))
 
 
 def tokenizer_of(model: Model) -> Tokenizer:
