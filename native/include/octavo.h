@@ -83,7 +83,7 @@ OCTAVO_API int octavo_rms_norm(octavo_context* context, const float* x, const fl
 /* In place, in each row of x [rows, stride], each of `count` neighbouring runs of `width` columns from `first` on. */
 OCTAVO_API int octavo_rms_norm_columns(octavo_context* context, float* x, int64_t rows, int64_t stride, int64_t first,
                                        int64_t count, const float* weight, int64_t width, float epsilon);
-/* `bias` may be NULL. */
+/* `bias` may be NULL, and y may be x. */
 OCTAVO_API int octavo_layer_norm(octavo_context* context, const float* x, const float* weight, const float* bias,
                                  int64_t rows, int64_t width, float epsilon, float* y);
 /* In place: x [rows, width] becomes cap * tanh(x / cap). */

@@ -225,7 +225,7 @@ class Ops(Protocol):
         """In each row of x [t, w], in place: the `rms_norm` of each of `count` neighbouring runs of len(weight) columns,
         from column `first` on. (Of the q or k heads of qkv, one by one or all as one.)"""
 
-    def layer_norm(self, x: Array, weight: Array, bias: Array | None, epsilon: float) -> Array:
+    def layer_norm(self, x: Array, weight: Array, bias: Array | None, epsilon: float, *, in_place: bool = False) -> Array:
         """(x - mean) / sqrt(variance + epsilon) * weight + bias over the last axis of [t, h] (Ba et al., 2016)."""
 
     def soft_cap(self, x: Array, cap: float) -> Array:

@@ -8,6 +8,7 @@ from typing import Protocol
 from octavo.errors import LoadError
 from octavo.kernels.ops import Array, KVCache, Ops
 from octavo.layers.embedding import Embedding, embedding_and_head
+from octavo.layers.linear import Linear
 from octavo.layers.norm import Norm, RMSNorm
 from octavo.models.config import ModelConfig
 from octavo.runner.batch import Batch
@@ -109,29 +110,35 @@ class Decoder:
         embedding_scale: float = 1.0,
         positions: Embedding | None = None,
         soft_cap: float | None = None,
+        ends: tuple[Linear, Linear] | None = None,
     ) -> None:
         """`layer` makes one of its weights and number. `norm` makes the last one, else it is an RMS norm.
         `embedding_scale`: by what embeddings are multiplied. `positions`: what is added to them for each position.
-        `soft_cap`: of logits."""
+        `soft_cap`: of logits. `ends`: what embeddings go through to become hidden states, and these to meet the head."""
         _check_layer_types(config)
         self.config = config
-        self.embedding, self.head = embedding_and_head(config, weights, ops, scale=embedding_scale)
+        width = config.hidden_size if ends is None else ends[1].columns
+        self.embedding, self.head = embedding_and_head(config, weights, ops, scale=embedding_scale, width=width)
         body = weights.scope("model")
         self.layers = [layer(body.scope(f"layers.{i}"), i) for i in range(config.num_layers)]
         last = body.scope("norm")
         self.norm = RMSNorm(last, ops, config.hidden_size, config.norm_epsilon) if norm is None else norm(last)
         self._positions = positions
         self._soft_cap = soft_cap
+        self._ends = ends
         self._ops = ops
 
     def forward(self, batch: Batch, cache: KVCache) -> Array:
         """Final hidden states [r, h] of `batch.logits_rows`."""
         x = self.embedding(batch.token_ids)  # [t, h]
+        if self._ends is not None:
+            x = self._ends[0](x)
         if self._positions is not None:
             self._positions(batch.positions, residual=x)
         for layer in self.layers:
             layer(x, batch, cache)
-        return self.norm(self._ops.select_rows(x, batch.logits_rows))
+        hidden = self.norm(self._ops.select_rows(x, batch.logits_rows))
+        return hidden if self._ends is None else self._ends[1](hidden)
 
     def logits(self, hidden: Array) -> Array:
         """[r, h] -> [r, vocabulary]."""

@@ -34,10 +34,12 @@ class Head:
         return self._ops.linear(hidden, self._weight)
 
 
-def embedding_and_head(config: ModelConfig, weights: Weights, ops: Ops, *, scale: float = 1.0) -> tuple[Embedding, Head]:
+def embedding_and_head(
+    config: ModelConfig, weights: Weights, ops: Ops, *, scale: float = 1.0, width: int | None = None
+) -> tuple[Embedding, Head]:
     """`model.embed_tokens` and `lm_head`: one weight when the configuration ties them (Press and Wolf, 2017). `scale`: of
-    the embeddings."""
-    shape = config.vocab_size, config.hidden_size
+    the embeddings. `width`: in place of the configuration's hidden_size."""
+    shape = config.vocab_size, width or config.hidden_size
     quantization = None if weights.quantization is None else weights.quantization.of_head
     if config.tie_word_embeddings:
         weights.tie("model.embed_tokens.weight", "lm_head.weight")

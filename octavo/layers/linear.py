@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from octavo.kernels.ops import Array, Handle, Ops
+from octavo.kernels.ops import Array, Handle, Ops, is_gated
 from octavo.weights.checkpoint import Weights
 
 
@@ -43,6 +43,7 @@ class Linear:
         activation: str | None = None,
     ) -> None:
         """`outputs`: name -> output size of each stored projection. `activation`: as in `Ops.linear_weight`."""
+        self.columns = sum(outputs.values()) // (2 if is_gated(activation) else 1)
         self._weight = projection_weight(weights, ops, inputs, outputs, bias=bias, activation=activation)
         self._ops = ops
 

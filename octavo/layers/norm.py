@@ -57,3 +57,12 @@ class LayerNorm:
     def __call__(self, x: Array) -> Array:
         """[t, size] -> [t, size]."""
         return self._ops.layer_norm(x, self._weight, self._bias, self._epsilon)
+
+    def in_place(self, x: Array) -> None:
+        """The same, in place."""
+        self._ops.layer_norm(x, self._weight, self._bias, self._epsilon, in_place=True)
+
+
+def no_norm(x: Array) -> Array:
+    """In the place of a norm, where there is none."""
+    return x

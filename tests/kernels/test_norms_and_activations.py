@@ -30,7 +30,10 @@ def test_layer_norm(isa, rows, width, has_bias, offset):
     exact = x.astype(np.float64) - x.mean(axis=1, keepdims=True, dtype=np.float64)
     exact = exact / np.sqrt((exact**2).mean(axis=1, keepdims=True) + 1e-5) * weight + (0 if bias is None else bias)
     for ops in (NUMPY, native(isa)):
-        assert error(ops.layer_norm(x, weight, bias, 1e-5), exact) < (2e-4 if offset else 5e-6)
+        normed = x.copy()
+        assert ops.layer_norm(normed, weight, bias, 1e-5, in_place=True) is normed
+        assert np.array_equal(normed, ops.layer_norm(x, weight, bias, 1e-5))
+        assert error(normed, exact) < (2e-4 if offset else 5e-6)
 
 
 @each_isa

@@ -439,6 +439,17 @@ FAMILIES: dict[str, Family] = {
             "OPTForCausalLM", "opt", num_key_value_heads=None, ffn_dim=96, word_embed_proj_dim=64, tie_word_embeddings=True
         )
     ),
+    "opt_350m": Family(
+        _config(
+            "OPTForCausalLM",
+            "opt",
+            num_key_value_heads=None,
+            ffn_dim=96,
+            word_embed_proj_dim=32,
+            do_layer_norm_before=False,
+            tie_word_embeddings=True,
+        )
+    ),
     "internlm2": Family(
         _config("InternLM2ForCausalLM", "internlm2", bias=False, rope_theta=20000.0),
         _LLAMA | {"rope_theta": 20000.0},

@@ -334,16 +334,16 @@ class CpuOps:
         function, own = self._library.octavo_rms_norm_columns, calls.writable(x)
         calls.call(function, calls.context(), own, rows, stride, first, count, calls.address(weight), width, epsilon)
 
-    def layer_norm(self, x: Array, weight: Array, bias: Array | None, epsilon: float) -> Array:
+    def layer_norm(self, x: Array, weight: Array, bias: Array | None, epsilon: float, *, in_place: bool = False) -> Array:
         """(x - mean) / sqrt(variance + epsilon) * weight + bias over the last axis of [t, h]."""
         calls = self._calls
         rows, width = x.shape
         _check_vector(weight, width)
         if bias is not None:
             _check_vector(bias, width)
-        y = calls.new(rows, width)
+        y = x if in_place else calls.new(rows, width)
         shift = None if bias is None else calls.address(bias)
-        source, scale, target = calls.address(x), calls.address(weight), calls.address(y)
+        source, scale, target = calls.address(x), calls.address(weight), calls.writable(y)
         function = self._library.octavo_layer_norm
         calls.call(function, calls.context(), source, scale, shift, rows, width, epsilon, target)
         return y

@@ -149,11 +149,16 @@ class NumpyOps:
         runs = x[:, first : first + count * len(weight)].reshape(len(x), count, len(weight))
         x[:, first : first + count * len(weight)] = self.rms_norm(runs, weight, epsilon).reshape(len(x), -1)
 
-    def layer_norm(self, x: Array, weight: Array, bias: Array | None, epsilon: float) -> Array:
+    def layer_norm(self, x: Array, weight: Array, bias: Array | None, epsilon: float, *, in_place: bool = False) -> Array:
         centred = x - x.mean(axis=-1, keepdims=True)
         variance = np.mean(centred * centred, axis=-1, keepdims=True)
         normed: Array = centred / np.sqrt(variance + np.float32(epsilon)) * weight
-        return normed if bias is None else normed + bias
+        if bias is not None:
+            normed += bias
+        if not in_place:
+            return normed
+        x[:] = normed
+        return x
 
     def soft_cap(self, x: Array, cap: float) -> Array:
         x[:] = np.float32(cap) * np.tanh(x / np.float32(cap))
