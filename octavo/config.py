@@ -3,10 +3,12 @@ table of the docs are all generated from it."""
 
 from __future__ import annotations
 
+import json
 import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from octavo.options.description import Option, describe, option
 from octavo.options.parsers import REASONING_PARSERS, TOOL_PARSERS
@@ -88,6 +90,12 @@ class EngineConfig:
         "auto", "Sampling defaults: auto (the model's), vllm (neutral) or a directory", group="model"
     )
     chat_template: str | None = option(None, "Template file or text, instead of the model's", group="model")
+    default_chat_template_kwargs: str | None = option(
+        None,
+        "Variables of the chat template where a request gives no others, as JSON: '{\"enable_thinking\": false}'",
+        group="model",
+        holds_json=True,
+    )
     fold_system_message: bool = option(
         False, "Put what the system says before the first user message, for a template that refuses the role", group="model"
     )
@@ -245,6 +253,7 @@ OPTIONS: Mapping[str, Option] = describe(EngineConfig)
 def _check_texts(config: EngineConfig) -> None:
     if config.pooler_config is not None:
         read_pooler_config(config.pooler_config)
+    default_template_variables(config)
     for name in ("model", "tokenizer", "kv_offload_dir", "host"):
         if getattr(config, name) == "":
             raise OPTIONS[name].error("must not be empty")
@@ -266,6 +275,20 @@ def _check_texts(config: EngineConfig) -> None:
         value = getattr(config, name)
         if value is not None and not math.isfinite(value):
             raise OPTIONS[name].error(f"must be a finite number, got {value}")
+
+
+def default_template_variables(config: EngineConfig) -> dict[str, Any]:
+    """The variables of `default_chat_template_kwargs`. ConfigError for what is no JSON object."""
+    given = config.default_chat_template_kwargs
+    if given is None:
+        return {}
+    try:
+        variables = json.loads(given)
+    except (ValueError, RecursionError):
+        variables = None
+    if not isinstance(variables, dict):
+        raise OPTIONS["default_chat_template_kwargs"].error(f"takes a JSON object, got {given:.80}")
+    return variables
 
 
 def _check_tool_call_regex(pattern: str) -> None:

@@ -18,7 +18,7 @@ from typing import Any
 import msgspec
 
 from octavo.cache.plan import resolve_limits
-from octavo.config import EngineConfig
+from octavo.config import EngineConfig, default_template_variables
 from octavo.engine import request_checks as checks
 from octavo.engine.request import Grammar, Request, Thinking
 from octavo.engine.truncation import Truncation
@@ -65,6 +65,7 @@ class Intake:
     score_template: ChatTemplate | None = None  # that joins a query and a document, where the start was given one
     name: str = ""  # what messages call the model
     fold_system_message: bool = False
+    default_template_variables: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self._seeds = random.Random(self.seed)
@@ -83,8 +84,8 @@ class Intake:
         template_variables: Mapping[str, Any] | None = None,
     ) -> str:
         """The prompt text of an OpenAI conversation, to be tokenized with `add_special_tokens=False`. `chat_template`
-        replaces the model's; `template_variables` is `chat_template_kwargs`. ValidationError as `normalize_messages` and
-        `ChatTemplate.render` say."""
+        replaces the model's; `template_variables` is `chat_template_kwargs`, which go before --default-chat-template-kwargs.
+        ValidationError as `normalize_messages` and `ChatTemplate.render` say."""
         template = self.chat_template
         if chat_template is not None:
             if not isinstance(chat_template, str):
@@ -94,7 +95,7 @@ class Intake:
             raise ValidationError(
                 "The model has no chat template: use /v1/completions, or start the server with --chat-template"
             )
-        variables = template_variables or {}
+        variables = {**self.default_template_variables, **(template_variables or {})}
         check_template_variables(variables)
         return template.render(
             normalize_messages(messages, template, fold_system=self.fold_system_message),
@@ -269,6 +270,7 @@ def open_intake(config: EngineConfig, path: Path) -> Intake:
         score_template=chat_template if served.pooling is not None and config.chat_template is not None else None,
         name=config.served_model_name[0] if config.served_model_name else config.model or str(path),
         fold_system_message=config.fold_system_message,
+        default_template_variables=_default_template_variables(config),
     )
 
 
@@ -306,6 +308,15 @@ def _open_chat_template(config: EngineConfig, tokenizer: Tokenizer | None) -> Ch
     if tokenizer is None or not tokenizer.chat_templates:
         return None
     return ChatTemplate(tokenizer.chat_templates, special_tokens)
+
+
+def _default_template_variables(config: EngineConfig) -> dict[str, Any]:
+    variables = default_template_variables(config)
+    try:
+        check_template_variables(variables)
+    except ValidationError as error:
+        raise ConfigError(f"--default-chat-template-kwargs: {error.message}") from None
+    return variables
 
 
 def read_template(value: str) -> str:

@@ -129,7 +129,6 @@ NEUTRAL_VALUES: Mapping[str, tuple[str, ...]] = {
     "otlp_traces_endpoint": (),
     # server
     "chat_template_content_format": ("auto",),
-    "default_chat_template_kwargs": (),
     "response_role": ("assistant",),
     "tool_parser_plugin": ("",),
     "tool_server": (),

@@ -409,3 +409,18 @@ def test_a_budget_that_cannot_be_kept_is_refused() -> None:
         thinking(None)
     with pytest.raises(ValidationError, match=r"\[/THINK\]' is no token of its own"):
         thinking(("", "[/THINK]"))
+
+
+def test_template_variables_of_the_start_are_those_of_requests_that_give_none(smollm2: Path, tmp_path: Path) -> None:
+    template = tmp_path / "template.jinja"
+    template.write_text("{{ a }} {{ b }} {{ messages[0].content }}")
+    variables: Any = {"a": 1, "b": [2]}
+    options = {"model": str(smollm2), "chat_template": str(template)}
+    opened = open_intake(EngineConfig(**options, default_chat_template_kwargs=variables), smollm2)
+    hello = [{"role": "user", "content": "hello"}]
+    assert opened.render_chat(hello) == "1 [2] hello"
+    assert opened.render_chat(hello, template_variables={"a": "x"}) == "x [2] hello"
+    with pytest.raises(ConfigError, match="takes a JSON object, got 3"):
+        EngineConfig(**options, default_chat_template_kwargs="3")
+    with pytest.raises(ConfigError, match="--default-chat-template-kwargs: chat_template_kwargs cannot hold messages"):
+        open_intake(EngineConfig(**options, default_chat_template_kwargs='{"messages": []}'), smollm2)
