@@ -69,6 +69,10 @@ _GEMMA2_KEYS = _LLAMA_KEYS | {
     "attn_logit_softcapping": "attn_logit_softcapping",
     "final_logit_softcapping": "final_logit_softcapping",
 }
+_GEMMA3_KEYS = _GEMMA2_KEYS | {
+    "rope.freq_base_swa": "rope_local_base_freq",  # of newer files; the others have the usual one
+    "attention.sliding_window_pattern": "sliding_window_pattern",
+}
 _GRANITE_KEYS = _LLAMA_KEYS | {
     "attention.scale": "attention_multiplier",
     "embedding_scale": "embedding_multiplier",
@@ -134,7 +138,7 @@ FAMILIES = {
         "Gemma3ForCausalLM",
         "gemma3_text",
         _GEMMA2_TENSORS,
-        _GEMMA2_KEYS,
+        _GEMMA3_KEYS,
         norm_offset=1.0,
         scaled_by_width=62,
         constants={"rope_local_base_freq": 10000.0},
