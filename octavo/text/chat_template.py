@@ -111,6 +111,28 @@ class ChatTemplate:
         return self._prints([{"role": "user", "content": parts}], "octavo-a")
 
     @cached_property
+    def part_roles(self) -> frozenset[str]:
+        """The roles whose content may be a list of parts, of which it prints one text after the other."""
+        return frozenset(role for role in ("system", "developer", "user", "assistant", "tool") if self._prints_parts(role))
+
+    def _prints_parts(self, role: str) -> bool:
+        parts = [{"type": "text", "text": text} for text in ("octavo-p", "octavo-q")]
+        ask = {"role": "user", "content": "octavo-b"}
+        if role == "tool":
+            probe = _calls_probe("octavo-a", "")
+            probe[-1]["content"] = parts
+        else:
+            probe = [*([ask] if role == "assistant" else []), {"role": role, "content": parts}]
+            probe += [ask] if role != "user" else []
+        try:
+            rendered = self.render(probe)
+        except ValidationError:
+            return False
+        _, first, rest = rendered.partition("octavo-p")
+        between, second, _ = rest.partition("octavo-q")
+        return bool(first and second) and "type" not in between  # a list as such was not printed
+
+    @cached_property
     def call_form(self) -> tuple[bool, bool]:
         """How it prints the calls of an earlier answer without content: (only if the content is null, only if the arguments
         are JSON as a text). (False, False) if it prints none at all."""
@@ -157,7 +179,7 @@ class ChatTemplate:
             raise ValidationError(f"The chat template failed on this request: {_described(error)}") from None
 
 
-def _calls_probe(value: str, content: str | None, *, as_text: bool) -> list[Message]:
+def _calls_probe(value: str, content: str | None, *, as_text: bool = False) -> list[Message]:
     arguments = {"key": value}
     function = {"name": "octavo_name", "arguments": json.dumps(arguments) if as_text else arguments}
     call = {"id": "octavo123", "type": "function", "function": function}

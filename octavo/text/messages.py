@@ -2,8 +2,9 @@
 
 The rules, for every role:
 
-- Content parts of type text become one string, joined by a newline (as vLLM does). No parts, or null where it is allowed
-  (assistant messages), become "". A part of any other type is refused by name: the models served here read text only.
+- Content parts of type text stay parts for a template that prints those of this role one by one, else they become one
+  string, joined by a newline (both as vLLM does). No parts, or null where it is allowed (assistant messages), become "". A
+  part of any other type is refused by name: the models served here read text only.
 - `arguments` of a tool call become a mapping. An empty text becomes {}; a text that is no JSON object is passed on as it
   is, so that a history with a model's broken call can still be continued. An empty `tool_calls` is dropped.
 - For a template that prints calls only of messages whose content is null, or with arguments as a text, they are so.
@@ -27,6 +28,7 @@ ROLES = ("system", "developer", "user", "assistant", "tool", "function")
 PART_JOINER = "\n"
 SYSTEM_JOINER = "\n\n"
 _TEXT_PARTS = {"text": "text", "input_text": "text", "output_text": "text", "refusal": "refusal"}
+_PARTS = "octavo-parts"  # in messages, until they are done: the parts that the content was made of
 _REASONING_NAMES = ("reasoning_content", "reasoning", "thinking")
 
 
@@ -43,9 +45,7 @@ def normalize_messages(messages: Sequence[Any], template: ChatTemplate, *, fold_
         normal = _system_first(normal)
     if any("tool_calls" in message for message in normal):
         normal = [_with_calls(message, *template.call_form) for message in normal]
-    if normal and template.needs_parts:
-        normal = [{**m, "content": [{"type": "text", "text": m["content"] or ""}]} for m in normal]
-    return normal
+    return [_with_parts(message, template) for message in normal]
 
 
 def _message(where: str, message: Any) -> Message:
@@ -56,7 +56,10 @@ def _message(where: str, message: Any) -> Message:
         _refuse(f"{where}.role", f"must be one of {', '.join(ROLES)}", role, missing="role" not in message)
     # What is null is as good as absent.
     normal = {name: value for name, value in message.items() if value is not None}
-    normal["content"] = _content(f"{where}.content", message, role)
+    texts = _content(f"{where}.content", message, role)
+    normal["content"] = PART_JOINER.join(texts)
+    if isinstance(message.get("content"), list) and texts:
+        normal[_PARTS] = [_text_part(text) for text in texts]
     for name in ("name", "tool_call_id"):
         if not isinstance(normal.get(name, ""), str):
             _refuse(f"{where}.{name}", "must be a string", normal[name])
@@ -68,15 +71,15 @@ def _message(where: str, message: Any) -> Message:
     return normal
 
 
-def _content(where: str, message: dict[str, Any], role: str) -> str:
+def _content(where: str, message: dict[str, Any], role: str) -> list[str]:
     content = message.get("content")
     if isinstance(content, str):
-        return content
+        return [content]
     if content is None and role == "assistant":
-        return ""
+        return []
     if not isinstance(content, list):
         _refuse(where, "must be a string or a list of content parts", content, missing="content" not in message)
-    return PART_JOINER.join([_part(f"{where}[{i}]", part) for i, part in enumerate(content)])
+    return [_part(f"{where}[{i}]", part) for i, part in enumerate(content)]
 
 
 def _part(where: str, part: Any) -> str:
@@ -119,6 +122,18 @@ def _with_calls(message: Message, null_content: bool, text_arguments: bool) -> M
         calls = [{**c, "function": {**c["function"], "arguments": text}} for c, text in zip(calls, texts, strict=True)]
     content = None if null_content and not message["content"] else message["content"]
     return {**message, "content": content, "tool_calls": calls}
+
+
+def _with_parts(message: Message, template: ChatTemplate) -> Message:
+    """Parts again, if there were some and the template takes them, or if it takes nothing else."""
+    parts = message.pop(_PARTS, None)
+    if template.needs_parts:
+        return {**message, "content": parts or [_text_part(message["content"] or "")]}
+    return {**message, "content": parts} if parts and message["role"] in template.part_roles else message
+
+
+def _text_part(text: str) -> dict[str, str]:
+    return {"type": "text", "text": text}
 
 
 def _json_text(value: Any) -> str:

@@ -64,6 +64,29 @@ def test_c134_text_parts_become_one_text(role: str) -> None:
     assert "a\nb" in rendered
 
 
+def test_c134_parts_stay_parts_where_the_template_prints_them_one_by_one() -> None:
+    """As this one does for users; tools' results it prints as JSON, system messages not at all, answers only as texts."""
+    template = ChatTemplate(
+        "{% for m in messages %}{% if m.role == 'user' and m.content is not string %}{% for p in m.content %}<{{ p.text }}>"
+        "{% endfor %}{% elif m.role == 'tool' %}{{ m.content | tojson }}{% elif m.role != 'system' %}{{ m.content + '!' }}"
+        "{% endif %}{% endfor %}"
+    )
+    parts = [{"type": "text", "text": "a"}, {"type": "input_text", "text": "b"}]
+    assert template.part_roles == {"user"}
+    messages = normal(
+        *({"role": role, "content": parts} for role in ("system", "user", "assistant", "tool")), template=template
+    )
+    assert [message["content"] for message in messages] == [
+        "a\nb",
+        [parts[0], {"type": "text", "text": "b"}],
+        "a\nb",
+        "a\nb",
+    ]
+    assert all(message.keys() == {"role", "content"} for message in messages)
+    assert template.render(messages) == '<a><b>a\nb!"a\\nb"'
+    assert normal({"role": "user", "content": []}, template=template)[0]["content"] == ""
+
+
 def test_other_kinds_of_text_parts() -> None:
     parts = [
         "a",

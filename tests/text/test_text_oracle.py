@@ -11,6 +11,7 @@ import pytest
 
 from octavo.errors import ValidationError
 from octavo.text.chat_template import ChatTemplate
+from octavo.text.messages import normalize_messages
 from octavo.text.tokenizer import Tokenizer, load_tokenizer
 from tests.golden.derive_text import FILE, derive, reference_tokenizer
 from tests.text.conversations import CONVERSATIONS
@@ -158,3 +159,20 @@ def test_public_templates_render_as_in_transformers(tmp_path_factory: pytest.Tem
     compared = [compare(file.read_text("utf-8")) for file in files]
     assert len(files) > 60
     assert sum(texts for texts, _ in compared) > 30 * len(files)
+
+
+@pytest.mark.nightly
+def test_parts_of_requests_are_printed_as_in_transformers(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """By every public template that prints parts of the roles in question, behind the checks of requests. (No parts at all
+    are an empty text here.)"""
+    compared = 0
+    for file in sorted((llama_cpp_models(tmp_path_factory) / "templates").glob("*.jinja")):
+        source = file.read_text("utf-8")
+        template = ChatTemplate(source, SPECIAL)
+        for messages, options in CONVERSATIONS:
+            roles = {message["role"] for message in messages if isinstance(message["content"], list)}
+            if roles and roles <= template.part_roles and all(message["content"] != [] for message in messages):
+                own = template.render(normalize_messages(messages, template), **options)
+                assert own == rendered_by_transformers(source, messages, **SPECIAL, **options), file.name
+                compared += 1
+    assert compared > 40
