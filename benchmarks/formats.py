@@ -17,9 +17,29 @@ import numpy as np
 
 from benchmarks.kernels import FORMATS, Limits
 from octavo.kernels.cpu.ops import CpuOps
+from octavo.kernels.ops import Quantization
+from octavo.kernels.packed import PackedTensor, Packing, WeightPart
 
 ROWS = (1, 4, 8, 16, 32, 128)
 COPIES = 3  # used in turn; together with the other formats they exceed the caches
+
+
+# As checkpoints have them.
+PACKINGS = {
+    "awq-128": Packing("int4", 128, np.dtype(np.float16), "zero"),
+    "w4a16-32": Packing("int4", 32, np.dtype(ml_dtypes.bfloat16)),
+    "w8a16-128": Packing("int8", 128, np.dtype(ml_dtypes.bfloat16)),
+    "fp8-block": Packing("fp8_e4m3", 128, np.dtype(np.float32)),
+}
+
+
+def _packed(packing: Packing, shape: tuple[int, ...]) -> PackedTensor:
+    """Codes that all stand for numbers of one size."""
+    outputs, inputs = shape
+    groups, offset = (outputs, packing.groups(inputs)), packing.offset_dtype
+    zeros = None if offset is None else np.full(groups, 8, offset)
+    codes = np.random.default_rng(0).integers(0, 16, (outputs, inputs), np.uint8) + np.uint8(40 * (packing.codes != "int4"))
+    return PackedTensor(packing, codes, np.full(groups, 0.01, packing.scale), zeros)
 
 
 def main() -> None:
@@ -33,8 +53,10 @@ def main() -> None:
     options = parser.parse_args()
     ops, random = CpuOps(options.threads, options.isa), np.random.default_rng(0)
     part = random.standard_normal((options.out, options.width), np.float32).astype(ml_dtypes.bfloat16)
-    kinds = {"bfloat16": None, **FORMATS}
-    weights = {kind: [ops.linear_weight([part], quantization=q) for _ in range(COPIES)] for kind, q in kinds.items()}
+    kinds: dict[str, tuple[WeightPart, Quantization | None]] = {"bfloat16": (part, None)}
+    kinds |= {kind: (part, quantization) for kind, quantization in FORMATS.items()}
+    kinds |= {kind: (_packed(packing, part.shape), None) for kind, packing in PACKINGS.items()}
+    weights = {kind: [ops.linear_weight([each], quantization=q) for _ in range(COPIES)] for kind, (each, q) in kinds.items()}
     inputs = {rows: random.standard_normal((rows, options.width), np.float32) for rows in ROWS}
     best = dict.fromkeys(itertools.product(kinds, ROWS), float("inf"))
     end = time.perf_counter() + options.seconds

@@ -30,6 +30,8 @@ FORMATS = {
     "int4-32-a8": Quantization(4, 32, 8),
     "int4-64": Quantization(4, 64),
     "int4-64-a8": Quantization(4, 64, 8),
+    "int4-128": Quantization(4, 128),
+    "fp8": Quantization(8, is_float=True),
 }
 DTYPES = {"bfloat16": np.dtype(ml_dtypes.bfloat16), "float32": np.dtype(np.float32), "float16": np.dtype(np.float16)}
 CACHE_DTYPES = {**DTYPES, "int8": np.dtype(np.int8), "fp8_e4m3": np.dtype(ml_dtypes.float8_e4m3fn)}
@@ -49,9 +51,9 @@ class Limits:
 
     def peak(self, isa: str, weights: str) -> float:
         """Of products with weights of a dtype or format, in two bytes if activations have 16 bits."""
-        if weights in FORMATS and isa == "avx512_bf16":
+        if weights in FORMATS and FORMATS[weights].rounds_activations and isa == "avx512_bf16":
             return self.int8 * 8 / FORMATS[weights].activation_bits
-        return self.bf16 if isa == "avx512_bf16" and weights == "bfloat16" else self.fma
+        return self.bf16 if isa == "avx512_bf16" and weights in ("bfloat16", "fp8") else self.fma
 
     @classmethod
     def measure(cls, threads: int) -> Limits:

@@ -38,18 +38,21 @@ class EngineConfig:
     )
     quantization: str | None = option(
         None,
-        "Round 16-bit weights to integers while loading",
+        "Round 16-bit weights while loading (int8, int4, fp8), or the method that the checkpoint was quantized with",
         group="model",
         flags=("-q",),
-        choices=("int8", "int4"),
-        aliases=dict.fromkeys(("none", "None", "null")),
+        choices=("int8", "int4", "fp8", "awq", "gptq", "compressed-tensors", "fbgemm_fp8"),
+        aliases={
+            **dict.fromkeys(("none", "None", "null")),
+            **{"awq_marlin": "awq", "gptq_marlin": "gptq"},
+        },
     )
     quantization_group_size: int = option(
-        32, "Inputs that share a scale in int4", group="model", minimum=32, maximum=64, multiple_of=32
+        32, "Inputs that share a scale in int4", group="model", minimum=32, maximum=128, multiple_of=32
     )
     quantization_activations: str = option(
         "auto",
-        "What activations are rounded to (auto: int16 beside int8, int8 beside int4)",
+        "What activations are rounded to beside integers (auto: int8 for --quantization int4, else int16)",
         group="model",
         choices=("auto", "int8", "int16"),
     )

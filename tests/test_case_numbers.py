@@ -18,6 +18,7 @@ NUMBERS = (
     *(136, 137, 139, 140),  # embeddings
     *(142, 143, 145, 146),  # templates
     *(148, 149, 151, 152, 154),  # loading
+    *(155, 157, 158, 160, 161),  # quantized checkpoints and GGUF
     *(164, 166, 167),  # operation
 )
 _TEST = re.compile(r"^ *def test_((?:c\d{2,3}_)+)\w+\(", re.MULTILINE)

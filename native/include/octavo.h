@@ -14,12 +14,23 @@ extern "C" {
 #endif
 
 #define OCTAVO_API __attribute__((visibility("default")))
-#define OCTAVO_ABI_VERSION 9
+#define OCTAVO_ABI_VERSION 10
 
 enum { OCTAVO_OK = 0, OCTAVO_INVALID = 1, OCTAVO_NO_MEMORY = 2, OCTAVO_OUT_OF_RANGE = 3 };
 enum { OCTAVO_FLOAT32 = 0, OCTAVO_BFLOAT16 = 1, OCTAVO_FLOAT16 = 2 };
-/* Formats of weights: the dtypes, and integers of 8 or 4 bits beside activations that are rounded to 16 or 8 bits. */
-enum { OCTAVO_INT8_A16 = 3, OCTAVO_INT8_A8 = 4, OCTAVO_INT4_A16 = 5, OCTAVO_INT4_A8 = 6 };
+/* Formats of weights: the dtypes; integers of 8 bits with a scale for each output, and of 4 or 8 bits with scales for groups of
+ * inputs, beside activations that are rounded to 16 or 8 bits; E4M3 with scales for groups. */
+enum {
+  OCTAVO_INT8_A16 = 3,
+  OCTAVO_INT8_A8 = 4,
+  OCTAVO_INT4_A16 = 5,
+  OCTAVO_INT4_A8 = 6,
+  OCTAVO_GROUPED_INT8_A16 = 7,
+  OCTAVO_GROUPED_INT8_A8 = 8,
+  OCTAVO_FLOAT8 = 9
+};
+/* What a code q stands for: scale * (q - 8 or 128), scale * (q - zero) with a zero of 8 bits, scale * q + a float16. */
+enum { OCTAVO_NO_OFFSET = 0, OCTAVO_ZERO = 1, OCTAVO_LEAST = 2 };
 /* Functions of a product's result: gates of as many other outputs, or with OCTAVO_UNGATED added applied to each output. */
 enum { OCTAVO_NO_ACTIVATION = 0, OCTAVO_SILU = 1, OCTAVO_GELU = 2, OCTAVO_GELU_TANH = 3, OCTAVO_RELU = 4, OCTAVO_CLAMPED_SILU = 5 };
 enum { OCTAVO_UNGATED = 16 };
@@ -50,14 +61,25 @@ OCTAVO_API void octavo_close(octavo_context* context);
 OCTAVO_API int octavo_pin(octavo_context* context, const int32_t* cpus, int64_t count);
 
 /* -- weights --------------------------------------------------------------------------------------------------- */
-/* A [out, in] matrix. `group`: inputs that share a scale, 32 or 64 in the formats of 4 bits, else 0. With a gating activation
- * the first half of the outputs is activated and multiplied by the second: octavo_linear then gives out / 2 columns. */
-OCTAVO_API octavo_weight* octavo_weight_new(octavo_context* context, int32_t format, int64_t group, int32_t activation,
-                                            int64_t in, int64_t out);
-/* `count` rows of a dtype at outputs `first` and on, in any order, each once. A format of integers is rounded to nearest
- * here (symmetric: the row's, or the group's, largest value sets the scale); else dtype and format must be the same. */
+/* A [out, in] matrix. `group`: inputs that share a scale, a multiple of 16 (E4M3: 32) or 0 for all; 0 in the dtypes and
+ * OCTAVO_INT8_A16, 64 (of the activations) in OCTAVO_INT8_A8. `scale`: the dtype of scales; `offset`: what there is beside them.
+ * With a gating activation the first half of the outputs is activated and multiplied by the second: octavo_linear then gives
+ * out / 2 columns. */
+OCTAVO_API octavo_weight* octavo_weight_new(octavo_context* context, int32_t format, int64_t group, int32_t scale,
+                                            int32_t offset, int32_t activation, int64_t in, int64_t out);
+/* `count` rows of a dtype at outputs `first` and on, in any order, each once. They are rounded to nearest here where the format
+ * is not a dtype: to 8 bits with float32 scales of the outputs, or to 4 bits with float16 scales and least values; else dtype
+ * and format must be the same. */
 OCTAVO_API int octavo_weight_pack(octavo_context* context, octavo_weight* weight, const void* rows, int32_t dtype,
                                   int64_t first, int64_t count);
+/* The same of codes [count, in], one byte each, with scales [count, groups] and uint8 or float16 offsets [count, groups] or
+ * NULL. */
+OCTAVO_API int octavo_weight_put(octavo_context* context, octavo_weight* weight, const uint8_t* codes, const void* scales,
+                                 const void* offsets, int64_t groups, int64_t first, int64_t count);
+/* Column i of the weight is multiplied by input order[i] [in]: each input once. */
+OCTAVO_API int octavo_weight_order(octavo_weight* weight, const int32_t* order);
+/* Weights of the same input one below the other, whatever their formats; they are used, not copied, and freed after it. */
+OCTAVO_API octavo_weight* octavo_weight_stack(const octavo_weight* const* pieces, int64_t count);
 OCTAVO_API int octavo_weight_bias(octavo_weight* weight, const float* bias);
 OCTAVO_API int64_t octavo_weight_bytes(const octavo_weight* weight);
 OCTAVO_API void octavo_weight_free(octavo_weight* weight);

@@ -77,7 +77,7 @@ class GroupedProduct {
     std::vector<LinearTask> tasks;
     for (const Group& group : groups_)
       tasks.push_back({group.weight, packed_ + group.start * view_.row_bytes, group.rows, group.blocks,
-                       y + group.start * view_.columns(), false});
+                       y + group.start * view_.columns(), view_.columns(), false});
     pack(tasks, x, sources, gathered);
     multiply(tasks);
   }
@@ -98,6 +98,8 @@ class GroupedProduct {
     std::vector<Item> items;
     for (size_t g = 0; g < tasks.size(); ++g)
       for (int64_t block = 0; block < tasks[g].blocks; ++block) items.push_back({g, 0, block});
+    const int64_t share = view_.order == nullptr ? 0 : kernels_.max_rows * view_.in;  // of a thread, for rows in order
+    float* ordered = static_cast<float*>(context_.ordered.reserve(static_cast<size_t>(context_.threads * share) * 4));
     pool::parallel(threads_, static_cast<int64_t>(items.size()), [&](int64_t index, int worker) {
       const Item& item = items[index];
       const LinearTask& task = tasks[item.group];
@@ -109,6 +111,7 @@ class GroupedProduct {
         for (int64_t r = 0; r < rows; ++r) std::copy_n(x + sources[start + r] * view_.in, view_.in, own + r * view_.in);
         inputs = own;
       }
+      inputs = order_inputs(*task.weight, inputs, rows, ordered + worker * share);
       kernels_.pack_rows(*task.weight, inputs, rows, task.packed + first * view_.row_bytes);
     });
   }
@@ -150,6 +153,8 @@ struct Experts {
   int check(int64_t width) const {
     for (int64_t e = 0; e < count; ++e) {
       if (missing(gate_up[e]) || missing(down[e])) return closed();
+      if (!gate_up[e]->pieces.empty() || !down[e]->pieces.empty())
+        return fail(OCTAVO_INVALID, "expert %lld has a weight of several formats", number(e));
       const Weight &first = gate_up[e]->view, &second = down[e]->view;
       if (first.in != width || second.out != width || second.in != first.columns() || second.activation != kNoActivation ||
           !alike(first, gate_up[0]->view) || !alike(second, down[0]->view))
@@ -170,7 +175,8 @@ struct Experts {
 
  private:
   static bool alike(const Weight& a, const Weight& b) {
-    return a.in == b.in && a.out == b.out && a.format == b.format && a.activation == b.activation && a.group == b.group;
+    return a.in == b.in && a.out == b.out && a.format == b.format && a.activation == b.activation && a.group == b.group &&
+           a.scale == b.scale && a.offset == b.offset && (a.order == nullptr) == (b.order == nullptr);
   }
 
   void pass(const float* x, const Assignments& assignments, int64_t first, int64_t end, float* y) const {

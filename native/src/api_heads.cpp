@@ -41,7 +41,7 @@ class HeadProducts {
     float* gathered = own_ + worker * floats_;
     float* result = gathered + kernels_.max_rows * in;
     char* packed = packed_ + worker * packed_bytes_;
-    const LinearTask task{&weight, packed, rows, ceil_div(rows, kernels_.max_rows), result, false};
+    const LinearTask task{&weight, packed, rows, ceil_div(rows, kernels_.max_rows), result, out, false};
     for (int64_t block = 0; block < task.blocks; ++block) {
       const int64_t start = task.first_row(block), count = task.first_row(block + 1) - start;
       for (int64_t r = 0; r < count; ++r)
@@ -74,7 +74,9 @@ int octavo_linear_heads(octavo_context* context, const octavo_weight* const* wei
   for (int64_t head = 0; head < heads; ++head) {
     if (missing(weights[head])) return closed();
     const Weight &own = weights[head]->view, &first = weights[0]->view;
-    if (own.in != first.in || own.out != first.out || own.format != first.format || own.activation != first.activation)
+    if (own.in != first.in || own.out != first.out || own.format != first.format || own.activation != first.activation ||
+        own.group != first.group || own.scale != first.scale || own.offset != first.offset || own.order != nullptr ||
+        !weights[head]->pieces.empty())
       return fail(OCTAVO_INVALID, "head %lld: [%lld, %lld] is not like the other heads", number(head), number(own.out),
                   number(own.in));
   }

@@ -19,11 +19,14 @@ struct Product {
   const LinearKernels& kernels;
 
   void pack(LinearTask& task, const float* x, char* packed, int threads) const {
+    const Weight& view = weight.view;
     task.packed = packed;
-    pool::parallel(task.blocks > 4 ? threads : 1, task.blocks, [&](int64_t block, int) {
-      const int64_t first = task.first_row(block);
-      kernels.pack_rows(weight.view, x + first * weight.view.in, task.first_row(block + 1) - first,
-                        packed + first * weight.view.row_bytes);
+    const int64_t share = view.order == nullptr ? 0 : kernels.max_rows * view.in;  // of a thread, for rows in order
+    float* ordered = static_cast<float*>(context.ordered.reserve(static_cast<size_t>(context.threads * share) * 4));
+    pool::parallel(task.blocks > 4 ? threads : 1, task.blocks, [&](int64_t block, int worker) {
+      const int64_t first = task.first_row(block), rows = task.first_row(block + 1) - first;
+      const float* inputs = order_inputs(view, x + first * view.in, rows, ordered + worker * share);
+      kernels.pack_rows(view, inputs, rows, packed + first * view.row_bytes);
     });
   }
 
@@ -43,18 +46,27 @@ struct Product {
     });
   }
 
-  void run(const float* x, int64_t rows, float* y, bool accumulate) const {
+  // `stride`: floats from a row of y to the next.
+  void run(const float* x, int64_t rows, float* y, int64_t stride, bool accumulate) const {
     const Weight& view = weight.view;
     const int threads = threads_for(context, rows * view.in * view.out, kSmallProduct);
     char* packed = static_cast<char*>(context.activations.reserve(std::min(rows, kRowsPerPass) * view.row_bytes + 64));
     for (int64_t row = 0; row < rows; row += kRowsPerPass) {
       const int64_t count = std::min(kRowsPerPass, rows - row);
-      LinearTask task{&view, nullptr, count, ceil_div(count, kernels.max_rows), y + row * view.columns(), accumulate};
+      LinearTask task{&view, nullptr, count, ceil_div(count, kernels.max_rows), y + row * stride, stride, accumulate};
       pack(task, x + row * view.in, packed, threads);
       multiply(task, threads);
     }
   }
 };
+
+// One row of a weight, its inputs in the order of the model.
+void look_up(const LinearKernels& linear, const Weight& view, int64_t id, float* row) {
+  linear.unpack_weight(view, id / view.panel_width, id % view.panel_width, row);
+  if (view.order == nullptr) return;
+  const std::vector<float> stored(row, row + view.in);
+  for (int64_t i = 0; i < view.in; ++i) row[view.order[i]] = stored[i];
+}
 
 // Work on ranges of rows, in parallel if it is worth it.
 template <class Function>
@@ -78,7 +90,13 @@ int octavo_linear(octavo_context* context, const octavo_weight* weight, const fl
   return guarded([&] {
     if (rows < 1) return static_cast<int>(OCTAVO_OK);
     std::lock_guard<std::mutex> lock(context->mutex);
-    Product{*context, *weight, *context->kernels->linear[weight->view.format]}.run(x, rows, y, accumulate != 0);
+    const int64_t stride = weight->view.columns();
+    if (weight->pieces.empty())
+      Product{*context, *weight, *context->kernels->linear[weight->view.format]}.run(x, rows, y, stride, accumulate != 0);
+    for (const octavo_weight* piece : weight->pieces) {
+      Product{*context, *piece, *context->kernels->linear[piece->view.format]}.run(x, rows, y, stride, accumulate != 0);
+      y += piece->view.out;
+    }
     return static_cast<int>(OCTAVO_OK);
   });
 }
@@ -90,14 +108,15 @@ int octavo_embedding(octavo_context* context, const octavo_weight* weight, const
   for (int64_t i = 0; i < count; ++i)
     if (ids[i] < 0 || ids[i] >= view.out)
       return fail(OCTAVO_OUT_OF_RANGE, "token id %d at index %lld is not below %lld", ids[i], number(i), number(view.out));
-  if (view.gated()) return fail(OCTAVO_INVALID, "a weight with gates has no rows to look up");
+  if (view.gated() || !weight->pieces.empty())
+    return fail(OCTAVO_INVALID, "a weight with gates or of several pieces has no rows to look up");
   const LinearKernels& linear = *context->kernels->linear[view.format];
   const bool plain = scale == 1.0f && accumulate == 0;
   for_rows(*context, count, 16 * view.in, [&](int64_t first, int64_t rows) {
     std::unique_ptr<float[]> row(plain ? nullptr : new float[view.in]);
     for (int64_t i = first; i < first + rows; ++i) {
       float* target = y + i * view.in;
-      linear.unpack_weight(view, ids[i] / view.panel_width, ids[i] % view.panel_width, plain ? target : row.get());
+      look_up(linear, view, ids[i], plain ? target : row.get());
       if (!plain) context->kernels->put_scaled(row.get(), view.in, scale, target, accumulate != 0);
     }
   });

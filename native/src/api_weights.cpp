@@ -26,9 +26,14 @@ Place place_of(const Weight& weight, int64_t output) {
   return {index / width, index % width + (up ? width : 0), std::min(width - index % width, limit)};
 }
 
-bool fits(int32_t format, int64_t group) {
-  if (format == kInt4A16 || format == kInt4A8) return group == 32 || group == 64;
-  return group == (format == kInt8A8 ? 64 : 0);
+// Why there is no weight of this kind, or null.
+const char* misfit(const Weight& shape) {
+  constexpr int64_t kGroupUnit = 16, kFloat8GroupUnit = 32;
+  const bool is_float8 = shape.format == kFloat8, is_int8 = shape.format == kInt8A16 || shape.format == kInt8A8;
+  if (shape.format < kDTypes) return shape.group == 0 ? nullptr : "groups";
+  if (is_int8) return shape.group == (shape.format == kInt8A8 ? 64 : 0) ? nullptr : "groups";
+  if (shape.group < 0 || shape.group % (is_float8 ? kFloat8GroupUnit : kGroupUnit) != 0) return "groups";
+  return is_float8 && shape.offset != kNoOffset ? "offsets" : nullptr;
 }
 
 octavo_weight* new_weight(octavo_context& context, const Weight& shape) {
@@ -40,22 +45,41 @@ octavo_weight* new_weight(octavo_context& context, const Weight& shape) {
   return weight.release();
 }
 
-// Threads take whole panels: the rows of one call that fall into a panel.
-void pack(octavo_context& context, octavo_weight& weight, const char* rows, int32_t dtype, int64_t first, int64_t count) {
-  const Weight& view = weight.view;
-  const LinearKernels& linear = *context.kernels->linear[view.format];
-  const int64_t row_bytes = view.in * element_bytes(dtype);
+// Whether rows of numbers can become this format.
+bool rounds(const Weight& view) {
+  if (view.format == kInt4A16 || view.format == kInt4A8) return view.scale == kFloat16 && view.offset == kLeast;
+  if (view.format == kGroupedInt8A16 || view.format == kGroupedInt8A8) return false;
+  return view.format < kDTypes || (view.scale == kFloat32 && view.offset == kNoOffset && (view.format != kFloat8 || view.group == 0));
+}
+
+// Threads take whole panels: `put` gets the rows of one call that fall into a panel, the first of them and how many.
+template <class Put>
+void for_panels(octavo_context& context, const Weight& view, int64_t first, int64_t count, int64_t bytes, Put&& put) {
   std::vector<int64_t> starts;
   for (int64_t row = first; row < first + count; row += place_of(view, row).run) starts.push_back(row);
-  pool::parallel(threads_for(context, count * row_bytes, 64 * 1024), static_cast<int64_t>(starts.size()),
-                 [&](int64_t item, int) {
-                   const Place place = place_of(view, starts[item]);
-                   linear.pack_weight(view, rows + (starts[item] - first) * row_bytes, dtype, place.panel, place.lane,
-                                      std::min(place.run, first + count - starts[item]));
-                 });
+  pool::parallel(threads_for(context, bytes, 64 * 1024), static_cast<int64_t>(starts.size()), [&](int64_t item, int) {
+    const Place place = place_of(view, starts[item]);
+    put(place, starts[item] - first, std::min(place.run, first + count - starts[item]));
+  });
+}
+
+void pack(octavo_context& context, const Weight& view, const char* rows, int32_t dtype, int64_t first, int64_t count) {
+  const LinearKernels& linear = *context.kernels->linear[view.format];
+  const int64_t row_bytes = view.in * element_bytes(dtype);
+  for_panels(context, view, first, count, count * row_bytes, [&](const Place& place, int64_t row, int64_t run) {
+    linear.pack_weight(view, rows + row * row_bytes, dtype, place.panel, place.lane, run);
+  });
+}
+
+void put(octavo_context& context, const Weight& view, const CodedRows& rows, int64_t first, int64_t count) {
+  const LinearKernels& linear = *context.kernels->linear[view.format];
+  for_panels(context, view, first, count, count * view.in, [&](const Place& place, int64_t row, int64_t run) {
+    linear.pack_codes(view, rows.from(row, view), place.panel, place.lane, run);
+  });
 }
 
 constexpr int64_t kMaxQuantizedInputs = 131072;   // so that sums of products fit into 32 bits
+constexpr int64_t kMaxCodedInputs = 65536;        // the same with codes up to 255
 constexpr int64_t kDequantizeValues = 64 * 1024;  // per item
 
 }  // namespace
@@ -102,8 +126,8 @@ int octavo_pin(octavo_context* context, const int32_t* cpus, int64_t count) {
   });
 }
 
-octavo_weight* octavo_weight_new(octavo_context* context, int32_t format, int64_t group, int32_t activation, int64_t in,
-                                 int64_t out) {
+octavo_weight* octavo_weight_new(octavo_context* context, int32_t format, int64_t group, int32_t scale, int32_t offset,
+                                 int32_t activation, int64_t in, int64_t out) {
   if (missing(context)) {
     closed();
     return nullptr;
@@ -118,17 +142,22 @@ octavo_weight* octavo_weight_new(octavo_context* context, int32_t format, int64_
       return fail(OCTAVO_INVALID, "a weight cannot be [%lld, %lld]", number(out), number(in));
     if (activation == function && function != kNoActivation && out % 2 != 0)
       return fail(OCTAVO_INVALID, "%lld outputs are no pairs of gate and up", number(out));
-    if (!fits(format, group))
-      return fail(OCTAVO_INVALID, "a weight of format %d cannot have groups of %lld", format, number(group));
-    if (format >= kDTypes && in > kMaxQuantizedInputs)
+    if (scale < 0 || scale >= kDTypes || offset < 0 || offset >= kOffsets)
+      return fail(OCTAVO_INVALID, "unknown scales %d or offsets %d", scale, offset);
+    if (format >= kDTypes && format != kFloat8 && in > kMaxQuantizedInputs)
       return fail(OCTAVO_INVALID, "a quantized weight has at most %lld inputs, not %lld", number(kMaxQuantizedInputs),
                   number(in));
     Weight shape{};
     shape.format = format;
     shape.activation = activation;
     shape.group = group;
+    shape.scale = scale;
+    shape.offset = offset;
     shape.in = in;
     shape.out = out;
+    if (const char* what = misfit(shape); what != nullptr)
+      return fail(OCTAVO_INVALID, "a weight of format %d cannot have %s of %lld", format, what,
+                  number(shape.format == kFloat8 && offset != 0 ? offset : group));
     weight = new_weight(*context, shape);
     return static_cast<int>(OCTAVO_OK);
   });
@@ -141,13 +170,74 @@ int octavo_weight_pack(octavo_context* context, octavo_weight* weight, const voi
   const Weight& view = weight->view;
   if (dtype < 0 || dtype >= kDTypes || (view.format < kDTypes && dtype != view.format))
     return fail(OCTAVO_INVALID, "rows of dtype %d in a weight of format %d", dtype, view.format);
+  if (!rounds(view)) return fail(OCTAVO_INVALID, "rows are not rounded to a weight of format %d like this", view.format);
   if (first < 0 || count < 0 || first + count > view.out)
     return fail(OCTAVO_OUT_OF_RANGE, "rows %lld + %lld of a weight with %lld", number(first), number(count),
                 number(view.out));
   return guarded([&] {
-    if (count > 0) pack(*context, *weight, static_cast<const char*>(rows), dtype, first, count);
+    if (count > 0) pack(*context, view, static_cast<const char*>(rows), dtype, first, count);
     return static_cast<int>(OCTAVO_OK);
   });
+}
+
+int octavo_weight_put(octavo_context* context, octavo_weight* weight, const uint8_t* codes, const void* scales,
+                      const void* offsets, int64_t groups, int64_t first, int64_t count) {
+  if (missing(context) || missing(weight)) return closed();
+  const Weight& view = weight->view;
+  const bool one_group = view.group == 0 || view.format == kInt8A8;
+  if (!weight->pieces.empty() || context->kernels->linear[view.format]->pack_codes == nullptr)
+    return fail(OCTAVO_INVALID, "codes in a weight of format %d", view.format);
+  if (groups != (one_group ? 1 : ceil_div(view.in, view.group)) || (offsets != nullptr) != (view.offset != kNoOffset))
+    return fail(OCTAVO_INVALID, "%lld scales an output, or offsets, do not fit a weight of format %d", number(groups),
+                view.format);
+  if (one_group && view.format != kFloat8 && view.in > kMaxCodedInputs)
+    return fail(OCTAVO_INVALID, "integers with one scale have at most %lld inputs, not %lld", number(kMaxCodedInputs),
+                number(view.in));
+  if (first < 0 || count < 0 || first + count > view.out)
+    return fail(OCTAVO_OUT_OF_RANGE, "rows %lld + %lld of a weight with %lld", number(first), number(count),
+                number(view.out));
+  return guarded([&] {
+    const CodedRows rows{codes, static_cast<const char*>(scales), static_cast<const char*>(offsets), groups};
+    if (count > 0) put(*context, view, rows, first, count);
+    return static_cast<int>(OCTAVO_OK);
+  });
+}
+
+int octavo_weight_order(octavo_weight* weight, const int32_t* order) {
+  if (missing(weight)) return closed();
+  return guarded([&] {
+    const int64_t in = weight->view.in;
+    std::vector<bool> seen(static_cast<size_t>(in), false);
+    for (int64_t i = 0; i < in; ++i) {
+      if (order[i] < 0 || order[i] >= in || seen[order[i]])
+        return fail(OCTAVO_INVALID, "%d at %lld: not every input has one place in the order", order[i], number(i));
+      seen[order[i]] = true;
+    }
+    weight->order = std::make_unique<int32_t[]>(in);
+    std::copy_n(order, in, weight->order.get());
+    weight->view.order = weight->order.get();
+    return static_cast<int>(OCTAVO_OK);
+  });
+}
+
+octavo_weight* octavo_weight_stack(const octavo_weight* const* pieces, int64_t count) {
+  octavo_weight* stack = nullptr;
+  guarded([&] {
+    auto made = std::make_unique<octavo_weight>();
+    for (int64_t i = 0; i < count; ++i) {
+      if (missing(pieces[i])) return closed();
+      const Weight& view = pieces[i]->view;
+      if (view.in != pieces[0]->view.in || view.gated() || !pieces[i]->pieces.empty())
+        return fail(OCTAVO_INVALID, "piece %lld of a stack does not fit the others", number(i));
+      made->view.out += view.out;
+      made->pieces.push_back(pieces[i]);
+    }
+    if (count < 1) return fail(OCTAVO_INVALID, "a stack of nothing");
+    made->view.in = pieces[0]->view.in;
+    stack = made.release();
+    return static_cast<int>(OCTAVO_OK);
+  });
+  return stack;
 }
 
 int octavo_weight_bias(octavo_weight* weight, const float* bias) {
@@ -164,7 +254,11 @@ int octavo_weight_bias(octavo_weight* weight, const float* bias) {
   });
 }
 
-int64_t octavo_weight_bytes(const octavo_weight* weight) { return weight->view.panels * weight->view.panel_bytes; }
+int64_t octavo_weight_bytes(const octavo_weight* weight) {
+  int64_t bytes = weight->view.panels * weight->view.panel_bytes;
+  for (const octavo_weight* piece : weight->pieces) bytes += octavo_weight_bytes(piece);
+  return bytes;
+}
 void octavo_weight_free(octavo_weight* weight) { delete weight; }
 
 int octavo_dequantize(octavo_context* context, const void* raw, int64_t raw_bytes, int32_t type, int64_t count,

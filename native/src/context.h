@@ -6,6 +6,7 @@
 #include <memory>
 #include <mutex>
 #include <new>
+#include <vector>
 
 #include "kernels/table.h"
 #include "memory.h"
@@ -18,6 +19,7 @@ struct octavo_context {
   std::mutex mutex;  // one call at a time uses the scratch memory
   octavo::Arena weights;
   octavo::Scratch activations;
+  octavo::Scratch ordered;
   octavo::Scratch experts;
   octavo::Scratch attention;
   octavo::Scratch partials;
@@ -33,6 +35,8 @@ struct octavo_weight {
   octavo::Weight view;
   octavo::Arena::Piece memory;
   std::unique_ptr<float[]> bias;
+  std::unique_ptr<int32_t[]> order;
+  std::vector<const octavo_weight*> pieces;  // of a stack, which has a shape and nothing else of its own
 };
 
 struct octavo_cache {
@@ -48,6 +52,14 @@ namespace octavo {
 
 // Remembers a printf-style message for octavo_last_error and gives the status back.
 [[gnu::format(printf, 2, 3)]] int fail(int status, const char* format, ...);
+
+// Rows of x [rows, in] in the order of a weight's inputs, in `room` [rows, in]; where it has none, x itself.
+inline const float* order_inputs(const Weight& weight, const float* x, int64_t rows, float* room) {
+  if (weight.order == nullptr) return x;
+  for (int64_t r = 0; r < rows; ++r)
+    for (int64_t i = 0; i < weight.in; ++i) room[r * weight.in + i] = x[r * weight.in + weight.order[i]];
+  return room;
+}
 
 // For printf's %lld.
 inline long long number(int64_t value) { return value; }

@@ -53,6 +53,9 @@ void multiply(const LinearKernels& kernels, int32_t format, const float* x, int6
   weight.in = kInputs;
   weight.out = kOutputs;
   weight.group = group_of(format);
+  const bool is_int4 = format == kInt4A16 || format == kInt4A8;
+  weight.scale = is_int4 ? kFloat16 : kFloat32;
+  weight.offset = is_int4 ? kLeast : kNoOffset;
   kernels.lay_out(weight);
   Mapping data(static_cast<size_t>(weight.panels * weight.panel_bytes));
   Mapping packed(static_cast<size_t>(rows * weight.row_bytes + 64));
@@ -64,7 +67,7 @@ void multiply(const LinearKernels& kernels, int32_t format, const float* x, int6
     const int64_t first = panel * weight.panel_width, count = std::min(weight.panel_width, kOutputs - first);
     kernels.pack_weight(weight, source + first * kInputs * element_bytes(dtype), dtype, panel, 0, count);
   }
-  LinearTask task{&weight, packed.data(), rows, ceil_div(rows, kernels.max_rows), y, false};
+  LinearTask task{&weight, packed.data(), rows, ceil_div(rows, kernels.max_rows), y, kOutputs, false};
   for (int64_t b = 0; b < task.blocks; ++b) {
     const int64_t row = task.first_row(b);
     kernels.pack_rows(weight, x + row * kInputs, task.first_row(b + 1) - row, task.packed + row * weight.row_bytes);
@@ -84,7 +87,8 @@ bool agree(const Kernels& kernels, const Kernels& expected) {
   static float x[kMaxRows * kInputs], weights[kOutputs * kInputs], values[2][kMaxRows * kOutputs];
   fill(x, kMaxRows * kInputs, 1);
   fill(weights, kOutputs * kInputs, 2);
-  for (const int32_t format : {int32_t{kBFloat16}, int32_t{kInt8A16}, int32_t{kInt8A8}, int32_t{kInt4A16}, int32_t{kInt4A8}}) {
+  for (const int32_t format : {int32_t{kBFloat16}, int32_t{kInt8A16}, int32_t{kInt8A8}, int32_t{kInt4A16}, int32_t{kInt4A8},
+                               int32_t{kFloat8}}) {
     for (const int64_t rows : kRowCounts) {
       multiply(*kernels.linear[format], format, x, rows, weights, values[0]);
       multiply(*expected.linear[format], format, x, rows, weights, values[1]);

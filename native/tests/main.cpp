@@ -17,21 +17,38 @@ using checks::same_bits;
 namespace {
 
 const char* const kIsas[] = {"amx", "avx512_bf16", "avx512", "avx2", "generic", "amx_emulated"};
-// A weight of random numbers, packed in two parts, the later one first.
+// A weight of random numbers, or codes, packed in two parts, the later one first.
 struct Packed {
   octavo_weight* weight;
 
   Packed(const Handles& own, int32_t format, int32_t activation, int64_t in, int64_t out, uint64_t seed) {
     Random random(seed);
-    const int32_t dtype = format < 3 ? format : OCTAVO_BFLOAT16;
-    const int64_t group = format >= OCTAVO_INT4_A16 ? 32 : format == OCTAVO_INT8_A8 ? 64 : 0;
-    const int64_t cut = random.integer(0, out);
-    const std::vector<char> head = random.elements(cut * in, dtype), tail = random.elements((out - cut) * in, dtype);
+    const int64_t group = format == OCTAVO_INT8_A8 ? 64 : format >= OCTAVO_INT4_A16 ? 32 : 0, cut = random.integer(0, out);
+    const bool is_int4 = format == OCTAVO_INT4_A16 || format == OCTAVO_INT4_A8;
+    const int32_t scale = format < OCTAVO_INT4_A16 ? OCTAVO_FLOAT32 : is_int4 ? OCTAVO_FLOAT16 : OCTAVO_BFLOAT16;
+    const int32_t offset = is_int4 ? OCTAVO_LEAST : format < OCTAVO_INT4_A16 || format == OCTAVO_FLOAT8 ? OCTAVO_NO_OFFSET
+                                                                                                     : OCTAVO_ZERO;
+    weight = octavo_weight_new(own.context, format, group, scale, offset, activation, in, out);
+    for (const bool tail : {true, false}) {
+      const int64_t first = tail ? cut : 0, count = tail ? out - cut : cut;
+      if (format < OCTAVO_GROUPED_INT8_A16) pack(own, random, format < 3 ? format : OCTAVO_BFLOAT16, in, first, count);
+      else put(own, random, offset == OCTAVO_ZERO, in, in / 32, first, count);
+    }
     const std::vector<float> bias = random.reals(out);
-    weight = octavo_weight_new(own.context, format, group, activation, in, out);
-    ok(octavo_weight_pack(own.context, weight, tail.data(), dtype, cut, out - cut), "pack", own.isa);
-    ok(octavo_weight_pack(own.context, weight, head.data(), dtype, 0, cut), "pack", own.isa);
     if (seed % 2) ok(octavo_weight_bias(weight, bias.data()), "bias", own.isa);
+  }
+  void pack(const Handles& own, Random& random, int32_t dtype, int64_t in, int64_t first, int64_t count) {
+    const std::vector<char> rows = random.elements(count * in, dtype);
+    ok(octavo_weight_pack(own.context, weight, rows.data(), dtype, first, count), "pack", own.isa);
+  }
+  void put(const Handles& own, Random& random, bool zeros, int64_t in, int64_t groups, int64_t first, int64_t count) {
+    std::vector<uint8_t> codes, offsets;
+    for (int64_t i = 0; i < count * in; ++i) codes.push_back(static_cast<uint8_t>(random.integer(0, 255) & 0xf7));
+    for (int64_t i = 0; i < count * groups && zeros; ++i) offsets.push_back(static_cast<uint8_t>(random.integer(0, 255)));
+    const std::vector<char> scales = random.elements(count * groups, OCTAVO_BFLOAT16);
+    ok(octavo_weight_put(own.context, weight, codes.data(), scales.data(), zeros ? offsets.data() : nullptr, groups, first,
+                         count),
+       "put", own.isa);
   }
   ~Packed() { octavo_weight_free(weight); }
 };
@@ -218,7 +235,7 @@ void recorded(const char* isa) {
   const Handles own(isa, 2);
   Random random(5);
   const std::vector<char> rows = random.elements(20 * 30, 0);
-  octavo_weight* weight = octavo_weight_new(own.context, OCTAVO_FLOAT32, 0, OCTAVO_NO_ACTIVATION, 30, 20);
+  octavo_weight* weight = octavo_weight_new(own.context, OCTAVO_FLOAT32, 0, OCTAVO_FLOAT32, OCTAVO_NO_OFFSET, OCTAVO_NO_ACTIVATION, 30, 20);
   ok(octavo_weight_pack(own.context, weight, rows.data(), OCTAVO_FLOAT32, 0, 20), "pack", isa);
   const std::vector<float> x = random.reals(4 * 30);
   std::vector<float> expected(80), y(80);
@@ -243,7 +260,7 @@ int main(int count, char** arguments) {
   for (const char* isa : kIsas) {
     if (!octavo_isa_supported(isa)) continue;
     for (uint64_t seed = 0; seed < seeds; ++seed) {
-      for (int32_t format = 0; format <= OCTAVO_INT4_A8; ++format) {
+      for (int32_t format = 0; format <= OCTAVO_FLOAT8; ++format) {
         products(isa, format, seed);
         experts(isa, format, seed);
         heads(isa, format, seed);

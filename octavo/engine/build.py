@@ -12,6 +12,7 @@ from octavo.engine.intake import all_eos_token_ids, open_tokenizer
 from octavo.engine.plan import Runner
 from octavo.engine.planning import PlannedModel, plan_model
 from octavo.engine.request import EngineStatus
+from octavo.engine.self_check import check_model
 from octavo.engine.swap_space import open_directory, open_host_memory, swap_factory
 from octavo.grammar.matchers import Matchers
 from octavo.models.registry import Model, build_model
@@ -20,7 +21,7 @@ from octavo.runner.model_runner import ModelRunner
 from octavo.runner.pooling_runner import PoolingRunner
 from octavo.weights.checkpoint import Weights
 from octavo.weights.hub import resolve_model
-from octavo.weights.loader import open_checkpoint
+from octavo.weights.loader import open_checkpoint, packed_activation_bits
 
 Report = Callable[[EngineStatus], None]
 
@@ -47,6 +48,7 @@ def build_engine(config: EngineConfig, report: Report) -> Engine:
     cache = ops.kv_cache(
         model_config.cached_layers, plan.num_blocks, plan.block_size, kv_heads, head_size, planned.cache_dtype
     )
+    check_model(model, cache, planned.checkpoint.path, pools=planned.pooling is not None)
     limits = plan.limits
     matchers = Matchers(
         lambda: open_tokenizer(config, open_checkpoint(path)), lambda tokenizer: all_eos_token_ids(tokenizer, model_config)
@@ -83,7 +85,8 @@ def _load_model(planned: PlannedModel, progress: Callable[[int, int], None]) -> 
         trust, threads = config.trust_remote_code, config.cpu_threads
         path = planned.checkpoint.path
         return TransformersModel(planned.model, path, dtype, ops, trust_remote_code=trust, threads=threads)
-    weights = Weights(planned.checkpoint, dtype, ops, progress, quantization=planned.quantization)
+    bits = packed_activation_bits(config)
+    weights = Weights(planned.checkpoint, dtype, ops, progress, quantization=planned.quantization, activation_bits=bits)
     return build_model(planned.model, weights, ops)
 
 

@@ -13,7 +13,7 @@ import numpy as np
 from octavo.cache.memory import usable_memory
 from octavo.cache.plan import MemoryPlan, Sizes, in_words, plan_memory, resolve_limits
 from octavo.config import OPTIONS, EngineConfig
-from octavo.errors import ConfigError
+from octavo.errors import ConfigError, LoadError
 from octavo.kernels.ops import Ops, Quantization
 from octavo.kernels.select import select_ops
 from octavo.models.config import ModelConfig
@@ -58,7 +58,7 @@ class PlannedModel:
             "architecture": f"{model.architecture}, {model.num_layers} layers, hidden size {model.hidden_size}"
             + (", by Transformers' code" if model.is_foreign else ""),
             **({} if self.pooling is None else {"pooling": self.pooling.describe()}),
-            "dtype": self.dtype.name + (f", weights {self.quantization}" if self.quantization else ""),
+            "dtype": self.dtype.name + self._quantized(),
             "backend": f"{self.ops.name} ({self.ops.description})",
             "memory": f"{in_words(plan.usable)} usable, {in_words(plan.budget)} of it allowed by --memory-utilization "
             f"{self.config.memory_utilization:g}",
@@ -76,6 +76,12 @@ class PlannedModel:
         if more := self.more_room():
             rows["more would fit with"] = ", ".join(f"{flag} ({count:,.1f})" for flag, count in more.items())
         return rows
+
+    def _quantized(self) -> str:
+        if self.quantization is not None:
+            return f", weights {self.quantization}"
+        method = self.checkpoint.quantization_method
+        return "" if method is None else f", weights as {method} stored them"
 
     def more_room(self) -> dict[str, float]:
         """Flags, each with a value under which more requests of max_model_len would fit, and how many."""
@@ -134,7 +140,7 @@ def plan_model(config: EngineConfig, path: Path, usable: int | None = None) -> P
         model,
         dtype,
         _cache_dtype(config, dtype),
-        weights_quantization(config),
+        weights_quantization(config, checkpoint),
         ops,
         memory,
         served.pooling,
@@ -148,9 +154,14 @@ def _cache_dtype(config: EngineConfig, weights: np.dtype[Any]) -> np.dtype[Any]:
 
 def _sizes(config: EngineConfig, checkpoint: Checkpoint, model: ModelConfig, ops: Ops) -> Sizes:
     """All but the activations, which depend on the limits."""
-    dtype, quantization = weights_dtype(config.dtype, model.dtype), weights_quantization(config)
+    dtype, quantization = weights_dtype(config.dtype, model.dtype), weights_quantization(config, checkpoint)
     if not model.is_foreign:
         weights = weights_bytes(model, checkpoint, dtype, ops, quantization)
+    elif checkpoint.quantization_method is not None:
+        raise LoadError(
+            f"{checkpoint.path} is quantized with {checkpoint.quantization_method}, and of an architecture that only "
+            "Transformers' code computes (--model-impl); take its 16-bit original"
+        )
     elif quantization is None:
         weights = foreign_bytes(checkpoint, dtype)
     else:

@@ -20,6 +20,7 @@ from octavo.engine.swap import SwapManager
 from octavo.kernels.ops import KVCache
 from octavo.runner.host_memory import HostMemory
 from octavo.weights.fingerprint import fingerprint
+from octavo.weights.loader import packed_activation_bits
 
 _BYTES_PER_STEP = 32 << 20  # moved back while a step computes: some 5 ms
 
@@ -58,6 +59,7 @@ def swap_factory(
 
 def _identity(planned: PlannedModel, layout: str) -> bytes:
     """Of everything, beside the tokens, that the content of a block depends on."""
-    weights = f"{fingerprint(planned.checkpoint.path)} {planned.dtype} {planned.quantization}"
+    rounded = planned.quantization or f"as stored, activations of {packed_activation_bits(planned.config)} bits"
+    weights = f"{fingerprint(planned.checkpoint.path)} {planned.dtype} {rounded}"
     parts = [octavo.__version__, layout, weights, repr(planned.model)]
     return sha256(json.dumps(parts).encode()).digest()

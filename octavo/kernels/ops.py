@@ -44,15 +44,22 @@ def is_gated(activation: str | None) -> bool:
 
 @dataclass(frozen=True)
 class Quantization:
-    """A weight rounded to the nearest integers while loading, and what its activations are rounded to.
+    """A weight rounded to the nearest of few numbers while loading, and what its activations are rounded to.
 
-    bits 8: w = scale q, q in [-127, 127], one scale for each output. bits 4: w = scale q + least, q in [0, 15], with both
-    (float16) for each output and `group` inputs, 32 or 64. Activations become integers of `activation_bits` (8: up to 127,
-    16: up to 32512) times a scale for each row and each `activation_group` of inputs (0: all of them)."""
+    bits 8: w = scale q, q in [-127, 127] or, where `is_float`, E4M3 up to 448, one float32 scale for each output. bits 4:
+    w = scale q + least, q in [0, 15], with both (float16) for each output and `group` inputs, a multiple of 16. Beside
+    integers activations become integers of `activation_bits` (8: up to 127, 16: up to 32512) times a scale for each row and
+    each `activation_group` of inputs (0: all of them)."""
 
     bits: int
     group: int = 0
     activation_bits: int = 16
+    is_float: bool = False
+
+    @property
+    def rounds_activations(self) -> bool:
+        """Whether activations become integers too."""
+        return not self.is_float
 
     @property
     def activation_group(self) -> int:
@@ -61,6 +68,8 @@ class Quantization:
 
     def __str__(self) -> str:
         """For the start-up table: `int4 in groups of 32 (activations int16)`."""
+        if self.is_float:
+            return f"fp{self.bits}"
         groups = f" in groups of {self.group}" if self.bits == 4 else ""
         return f"int{self.bits}{groups} (activations int{self.activation_bits})"
 
@@ -68,7 +77,7 @@ class Quantization:
     def of_head(self) -> Quantization:
         """Of the head, and of an embedding tied to it: 8 bits, since every logit comes straight from it. (An embedding of
         its own is read a few rows at a time, and is not rounded.)"""
-        return Quantization(8, activation_bits=self.activation_bits)
+        return self if self.is_float else Quantization(8, activation_bits=self.activation_bits)
 
 
 @dataclass(frozen=True)

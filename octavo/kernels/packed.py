@@ -36,6 +36,11 @@ class Packing:
         """Whether activations become whole numbers too."""
         return self.codes != "fp8_e4m3"
 
+    def with_activations(self, bits: int) -> Packing:
+        """With activations of so many bits where these have enough groups for it, else as it is."""
+        fits = bits == 16 or self.group > 0 or (self.codes == "int8" and self.offset == "none")
+        return replace(self, activation_bits=bits) if fits and self.rounds_activations else self
+
     @property
     def activation_group(self) -> int:
         """Inputs whose activations share a scale (0: all): those that share the weights' scale; where these are all of them,
@@ -67,6 +72,11 @@ class PackedTensor:
         """(out, in)."""
         outputs, inputs = self.codes.shape
         return outputs, inputs
+
+    @property
+    def ndim(self) -> int:
+        """2, as an array's."""
+        return 2
 
     def __len__(self) -> int:
         """Outputs."""

@@ -127,7 +127,6 @@ def read_architecture(checkpoint: Checkpoint) -> str:
 def read_model_config(checkpoint: Checkpoint) -> ModelConfig:
     """Defaults are those of Transformers' LlamaConfig. LoadError names the key whose value makes no sense."""
     keys = _Keys(checkpoint)
-    _refuse_quantized(checkpoint)
     hidden_size, num_heads = keys.size("hidden_size"), keys.size("num_attention_heads")
     num_kv_heads = keys.size("num_key_value_heads", num_heads)
     if num_heads % num_kv_heads:
@@ -234,18 +233,6 @@ class _Keys:
                 raise self.error("eos_token_id", "an integer or a list of integers", value)
             found += ids
         return tuple(dict.fromkeys(found))
-
-
-def _refuse_quantized(checkpoint: Checkpoint) -> None:
-    quantization = checkpoint.hf_config.get("quantization_config")
-    if isinstance(quantization, dict) and quantization.get("quant_method") == "mxfp4":
-        return  # unpacked while loading
-    if quantization:
-        method = quantization.get("quant_method") if isinstance(quantization, dict) else quantization
-        raise LoadError(
-            f"{checkpoint.path} is quantized with {method!r}, which is not supported; "
-            "take its bfloat16 or float16 original, or a GGUF file"
-        )
 
 
 def _is_int(value: Any) -> bool:

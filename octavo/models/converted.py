@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +11,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from octavo.kernels.ops import Array, KVCache, Ops
-from octavo.kernels.packed import PackedTensor
 from octavo.layers.linear import Linear
 from octavo.models.config import ModelConfig
 from octavo.runner.batch import Batch
@@ -42,6 +43,15 @@ class BodyCheckpoint:
         """See `Checkpoint`."""
         return self._checkpoint.dtype
 
+    @property
+    def quantization_method(self) -> str | None:
+        """See `Checkpoint`."""
+        return self._checkpoint.quantization_method
+
+    def release(self, names: Iterable[str]) -> None:
+        """See `Checkpoint`."""
+        self._checkpoint.release([self._stored[name] for name in names])
+
     def shapes(self) -> dict[str, tuple[int, ...]]:
         """See `Checkpoint`."""
         shapes = self._checkpoint.shapes()
@@ -58,24 +68,10 @@ class BodyCheckpoint:
     def projection(self, name: str) -> StoredProjection | None:
         """See `Checkpoint`."""
         found = self._checkpoint.projection(name.removeprefix(_PREFIX) if self._is_bare else name)
-        return None if found is None else _Renamed(found, tuple(map(self._shown, found.names)))
+        return None if found is None else replace(found, names=tuple(map(self._shown, found.names)))
 
     def _shown(self, stored: str) -> str:
         return _PREFIX + stored if self._is_bare and not stored.startswith(_HEADS) else stored
-
-
-class _Renamed:
-    """A stored projection whose tensors have other names."""
-
-    def __init__(self, stored: StoredProjection, names: tuple[str, ...]) -> None:
-        self._stored = stored
-        self.names = names
-        self.shape = stored.shape
-        self.packing = stored.packing
-
-    def read(self) -> PackedTensor:
-        """See `StoredProjection`."""
-        return self._stored.read()
 
 
 class Classifier:

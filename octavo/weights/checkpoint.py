@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import copy
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from operator import itemgetter
 from pathlib import Path
 from typing import Any, Protocol
@@ -27,19 +28,23 @@ PLAIN_TYPES: Mapping[str, np.dtype[Any]] = {
     "F16": np.dtype(np.float16),
     "BF16": np.dtype(ml_dtypes.bfloat16),
 }
-# Buffers that old checkpoints carry and every model computes for itself.
-_RECOMPUTED = (".rotary_emb.inv_freq", ".rotary_emb.cos_cached", ".rotary_emb.sin_cached", "embeddings.position_ids")
+# Buffers that old checkpoints carry and every model computes for itself; scales of a cache of 8 bits, which finds its own.
+_RECOMPUTED = (
+    *(".rotary_emb.inv_freq", ".rotary_emb.cos_cached", ".rotary_emb.sin_cached"),
+    "embeddings.position_ids",
+    *(".q_scale", ".k_scale", ".v_scale", ".prob_output_scale"),
+)
+_FUSED = 8  # tensors that are taken before anything is made of them, or more
 
 
-class StoredProjection(Protocol):
+@dataclass(frozen=True)
+class StoredProjection:
     """A projection that is stored in few bits, in one tensor or several; nothing of it is read yet."""
 
     shape: tuple[int, int]  # (out, in)
     packing: Packing
     names: tuple[str, ...]  # of its tensors, without the bias
-
-    def read(self) -> PackedTensor:
-        """Its codes and scales. LoadError where the tensors do not fit each other."""
+    read: Callable[[], PackedTensor]  # its codes and scales; LoadError where the tensors do not fit each other
 
 
 class Checkpoint(Protocol):
@@ -54,6 +59,10 @@ class Checkpoint(Protocol):
     def dtype(self) -> str:
         """float32, float16 or bfloat16: what a configuration that does not say it gets. bfloat16 for GGUF."""
 
+    @property
+    def quantization_method(self) -> str | None:
+        """By which name its configuration calls the method that it was quantized with; None where it does not."""
+
     def shapes(self) -> dict[str, tuple[int, ...]]:
         """Name -> shape of every tensor, without reading any."""
 
@@ -64,6 +73,9 @@ class Checkpoint(Protocol):
         """The tensor as `dtype` (float32, float16 or bfloat16 of ml_dtypes): a read-only view on the mapped file if it
         is stored so, else converted, or dequantised by `ops`. uint8: of a tensor of bytes, as they are. KeyError for an
         unknown name; LoadError for a stored type that cannot be read."""
+
+    def release(self, names: Iterable[str]) -> None:
+        """Their pages of the mapped file need not stay in memory; views of them stay valid."""
 
     def projection(self, name: str) -> StoredProjection | None:
         """The projection whose matrix would be `name.weight`, where it is to stay packed; None where it is an ordinary
@@ -94,9 +106,12 @@ class _Ledger:
         self.total = sum(checkpoint.nbytes(name) for name in self.shapes)
         self.done = 0
         self.progress = progress
+        self.recent: deque[str] = deque(maxlen=_FUSED)  # tensors that may be looked at until others are taken
 
     def settle(self, name: str) -> None:
         """Mark a stored tensor as dealt with (once) and report the progress."""
+        self.checkpoint.release(self.recent)
+        self.recent.append(name)
         if name not in self.pending:
             return
         self.pending.discard(name)
@@ -110,7 +125,8 @@ class Weights:
 
     `scope("model").scope("layers.3")` prefixes names. A family's file is then its own mapping. `progress` is called with
     (bytes done, bytes in all), in file bytes, after each tensor. Whoever takes a projection has the backend round it as
-    `quantization` says, so that no more than one layer is in memory unrounded.
+    `quantization` says, so that no more than one layer is in memory unrounded. Those that a checkpoint has packed stay as
+    they are; `activation_bits` is what activations are rounded to beside their integers.
     """
 
     def __init__(
@@ -121,9 +137,11 @@ class Weights:
         progress: Callable[[int, int], None] | None = None,
         *,
         quantization: Quantization | None = None,
+        activation_bits: int = 16,
     ) -> None:
         self.dtype = dtype
         self.quantization = quantization  # of projections
+        self._activation_bits = activation_bits  # beside packed ones
         self._ledger = _Ledger(checkpoint, ops, progress)
         self._prefix = ""
 
@@ -134,8 +152,11 @@ class Weights:
         return scoped
 
     def has(self, name: str) -> bool:
-        """Whether a tensor of that name is stored."""
-        return self._prefix + name in self._ledger.shapes
+        """Whether a tensor of that name is stored, or a packed projection in place of a `.weight`."""
+        full = self._prefix + name
+        if full in self._ledger.shapes:
+            return True
+        return full.endswith(".weight") and self._ledger.checkpoint.projection(full.removesuffix(".weight")) is not None
 
     def view(self, name: str, stored: str, change: Change | None = None) -> None:
         """Let `name`.weight and all other names that begin with `name` be those that begin with `stored`, which may be names
@@ -196,6 +217,7 @@ class Weights:
         if packed is None:
             return self.take(f"{name}.weight", shape), self.take(f"{name}.bias", shape[:1]) if bias else None
         matrix = self._read_packed(packed)
+        matrix = replace(matrix, packing=matrix.packing.with_activations(self._activation_bits))
         for change in changes:
             matrix = matrix.changed(change)
         if matrix.shape != shape:
@@ -250,6 +272,7 @@ class Weights:
             )
         for name in sorted(ledger.pending):
             ledger.settle(name)
+        ledger.checkpoint.release(ledger.shapes)  # the system maps more pages than are asked for
 
     def take_matrices(self, name: str, shape: tuple[int, int, int]) -> Iterator[NDArray[Any]]:
         """The matrices [out, in] of `shape` [count, out, in], one by one as `dtype`: of the tensor `name` [count, in, out],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from octavo.kernels.ops import Ops
 from octavo.weights.checkpoint import PLAIN_TYPES, StoredProjection
 from octavo.weights.gguf_header import GGUFTensor, read_header
 from octavo.weights.gguf_names import FAMILIES, generation_config, hugging_face_config
+from octavo.weights.pages import release_pages
 
 _QUANTIZED = ("Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "Q2_K", "Q3_K", "Q4_K", "Q5_K", "Q6_K")
 _ROPE_FACTORS = "rope_freqs.weight"
@@ -27,6 +29,7 @@ class GGUFCheckpoint:
         header = read_header(path)
         self.path = path
         self.metadata = header.metadata
+        self.quantization_method = None
         self.dtype = "bfloat16"  # what "auto" makes of any file: the finest type that quantised weights deserve
         self._buffer = header.buffer
         name = self.metadata.get("general.architecture")
@@ -83,6 +86,12 @@ class GGUFCheckpoint:
     def projection(self, name: str) -> StoredProjection | None:
         """None: all tensors are dequantised as they are read."""
         return None
+
+    def release(self, names: Iterable[str]) -> None:
+        """See `Checkpoint`."""
+        for name in names:
+            tensor = self._tensors[name]
+            release_pages(self._buffer, tensor.offset, tensor.nbytes)
 
     def _rows(self, tensor: GGUFTensor) -> NDArray[np.uint8]:
         """The file's bytes, [..., bytes of a row]."""

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from octavo.config import EngineConfig
-from octavo.errors import LoadError
+from octavo.errors import ConfigError, LoadError
 from octavo.kernels.ops import Quantization
 from octavo.weights.checkpoint import PLAIN_TYPES, Checkpoint
 from octavo.weights.json_file import read_json
@@ -37,14 +37,37 @@ def weights_dtype(choice: str, model_dtype: str) -> np.dtype[Any]:
     return _DTYPES[model_dtype if choice == "auto" else choice]
 
 
-def weights_quantization(config: EngineConfig) -> Quantization | None:
-    """What projections are rounded to for `--quantization` and the options beside it."""
+def weights_quantization(config: EngineConfig, checkpoint: Checkpoint) -> Quantization | None:
+    """What projections are rounded to for `--quantization` and the options beside it; None where they stay as they are
+    stored. ConfigError where the option and the checkpoint say different things."""
+    method = checkpoint.quantization_method
+    if method is not None:
+        if config.quantization not in (None, method):
+            raise ConfigError(
+                f"--quantization {config.quantization} was given, but {checkpoint.path} is quantized with {method}; leave "
+                "the option out, or take the model's 16-bit original"
+            )
+        return None
     asked = {"int8": 8, "int16": 16}.get(config.quantization_activations)
-    if config.quantization == "int8":
-        return Quantization(8, activation_bits=asked or 16)
-    if config.quantization == "int4":
-        return Quantization(4, config.quantization_group_size, asked or 8)
-    return None
+    match config.quantization:
+        case None:
+            return None
+        case "int8":
+            return Quantization(8, activation_bits=asked or 16)
+        case "int4":
+            return Quantization(4, config.quantization_group_size, asked or 8)
+        case "fp8":
+            return Quantization(8, is_float=True)
+        case other:
+            raise ConfigError(
+                f"--quantization {other} was given, but {checkpoint.path} is not quantized; int8, int4 and fp8 round it "
+                "while loading"
+            )
+
+
+def packed_activation_bits(config: EngineConfig) -> int:
+    """What activations are rounded to beside the integers of a quantized checkpoint."""
+    return 8 if config.quantization_activations == "int8" else 16
 
 
 def _why_no_model(path: Path) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import math
 import mmap
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,12 +21,15 @@ from octavo.errors import LoadError
 from octavo.kernels.ops import Ops
 from octavo.weights.checkpoint import PLAIN_TYPES, StoredProjection
 from octavo.weights.json_file import read_json
+from octavo.weights.pages import release_pages
+from octavo.weights.quantized.scheme import open_scheme
 
 INDEX_NAME = "model.safetensors.index.json"
 SINGLE_NAME = "model.safetensors"
 _MAX_HEADER_BYTES = 100_000_000  # as the reference implementation
 _ITEM_BYTES = {"BOOL": 1, "U8": 1, "I8": 1, "F8_E4M3": 1, "F8_E5M2": 1, "U16": 2, "I16": 2, "F16": 2, "BF16": 2}
 _ITEM_BYTES |= {"U32": 4, "I32": 4, "F32": 4, "U64": 8, "I64": 8, "F64": 8}
+_CODE_TYPES = {"I8": np.int8, "U8": np.uint8, "I32": np.int32, "I64": np.int64, "F8_E4M3": np.uint8, "F8_E5M2": np.uint8}
 
 
 @dataclass(frozen=True)
@@ -48,6 +52,8 @@ class SafetensorsCheckpoint:
         self.hf_config = read_json(path / "config.json")
         self.generation_config = read_json(path / "generation_config.json", optional=True)
         self._tensors = _open_tensors(path)
+        self._shapes = {name: tensor.shape for name, tensor in self._tensors.items()}
+        self._scheme = open_scheme(self, self.hf_config)
 
     @property
     def dtype(self) -> str:
@@ -60,7 +66,7 @@ class SafetensorsCheckpoint:
 
     def shapes(self) -> dict[str, tuple[int, ...]]:
         """Name -> shape of every tensor."""
-        return {name: tensor.shape for name, tensor in self._tensors.items()}
+        return self._shapes
 
     def nbytes(self, name: str) -> int:
         """Bytes of the tensor in the file."""
@@ -75,12 +81,38 @@ class SafetensorsCheckpoint:
             raise LoadError(
                 f"{self.path}: tensor {name!r} is stored as {tensor.type_name}; supported: {', '.join(readable)}"
             )
-        flat = np.frombuffer(tensor.buffer, stored, math.prod(tensor.shape), tensor.offset)
-        return np.require(flat.reshape(tensor.shape).astype(dtype, copy=False), requirements="A")
+        return np.require(self._view(tensor, stored).astype(dtype, copy=False), requirements="A")
+
+    @property
+    def quantization_method(self) -> str | None:
+        """quant_method of the configuration; None for ordinary tensors."""
+        return None if self._scheme is None else self._scheme.method
 
     def projection(self, name: str) -> StoredProjection | None:
-        """None: all tensors are ordinary ones."""
-        return None
+        """The projection `name`, if the checkpoint's quantization method packed it."""
+        return None if self._scheme is None else self._scheme.projection(name)
+
+    def type_name(self, name: str) -> str | None:
+        """The format's name of a tensor's type; None where there is no such tensor."""
+        tensor = self._tensors.get(name)
+        return None if tensor is None else tensor.type_name
+
+    def stored(self, name: str) -> NDArray[Any]:
+        """A read-only view of a tensor as it lies in the file; 8-bit floats as uint8. LoadError for other types."""
+        tensor = self._tensors[name]
+        dtype = PLAIN_TYPES.get(tensor.type_name) or _CODE_TYPES.get(tensor.type_name)
+        if dtype is None:
+            raise LoadError(f"{self.path}: tensor {name!r} is stored as {tensor.type_name}, which is not supported")
+        return np.require(self._view(tensor, np.dtype(dtype)), requirements="A")
+
+    def release(self, names: Iterable[str]) -> None:
+        """See `Checkpoint`."""
+        for name in names:
+            tensor = self._tensors[name]
+            release_pages(tensor.buffer, tensor.offset, tensor.nbytes)
+
+    def _view(self, tensor: StoredTensor, dtype: np.dtype[Any]) -> NDArray[Any]:
+        return np.frombuffer(tensor.buffer, dtype, math.prod(tensor.shape), tensor.offset).reshape(tensor.shape)
 
 
 def _open_tensors(path: Path) -> dict[str, StoredTensor]:

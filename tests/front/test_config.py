@@ -15,7 +15,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"block_size": 20}, "--block-size must be a multiple of 16, got 20"),
     (
         {"quantization_group_size": 48},
-        "--quantization-group-size must be a multiple of 32 between 32 and 64, got 48",
+        "--quantization-group-size must be a multiple of 32 between 32 and 128, got 48",
     ),
     ({"block_size": 0}, "--block-size must be a multiple of 16, got 0"),
     ({"dtype": "int8"}, "--dtype must be one of auto, bfloat16, float16, float32, got int8"),
@@ -146,7 +146,10 @@ def test_keywords_take_both_names_of_the_memory_share_and_vllm_values_that_chang
         ({"seed": 2**63}, "--seed must be between -2^63 and 2^63 - 1, got 9223372036854775808"),
         ({"tensor_parallel_size": 2}, "tensor_parallel_size 2 is not supported by Octavo yet; leave it out or give 1"),
         ({"enable_lora": True}, "enable_lora is not supported by Octavo yet; leave it out"),
-        ({"quantization": "awq"}, "--quantization must be one of int8, int4, got awq"),
+        (
+            {"quantization": "bitsandbytes"},
+            "--quantization must be one of int8, int4, fp8, awq, gptq, compressed-tensors, fbgemm_fp8, got bitsandbytes",
+        ),
     ],
 )
 def test_refused_keywords(keywords: dict[str, Any], message: str) -> None:

@@ -28,10 +28,12 @@ from tests.models.tiny import tiny_checkpoint, tiny_config
         ({"quantization": "int4"}, Quantization(4, 32, 8)),
         ({"quantization": "int4", "quantization_group_size": 64}, Quantization(4, 64, 8)),
         ({"quantization": "int4", "quantization_activations": "int16"}, Quantization(4, 32)),
+        ({"quantization": "int4", "quantization_group_size": 128}, Quantization(4, 128, 8)),
+        ({"quantization": "fp8"}, Quantization(8, is_float=True)),
     ],
 )
 def test_options(options: dict[str, Any], expected: Quantization | None) -> None:
-    assert weights_quantization(EngineConfig(**options)) == expected
+    assert weights_quantization(EngineConfig(**options), tiny_checkpoint(tiny_config())) == expected
 
 
 @pytest.mark.parametrize("tied", [True, False])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -65,6 +66,7 @@ class TinyCheckpoint:
     def __init__(self, config: dict[str, Any], tensors: dict[str, NDArray[Any]]) -> None:
         self.path = Path("tiny")
         self.dtype = "float32"
+        self.quantization_method = None
         self.hf_config = config
         self.generation_config: dict[str, Any] = {}
         self.tensors = tensors
@@ -77,6 +79,9 @@ class TinyCheckpoint:
 
     def read(self, name: str, dtype: np.dtype[Any], ops: Ops) -> NDArray[Any]:
         return self.tensors[name].astype(dtype, copy=False)
+
+    def release(self, names: Iterable[str]) -> None:
+        pass
 
     def projection(self, name: str) -> StoredProjection | None:
         return None

@@ -58,9 +58,8 @@ INLINE Floats activate_ungated(const Weight& weight, Floats x) {
 
 // Sixteen columns of y, or as many as there are.
 INLINE void put(const LinearTask& task, int64_t row, int64_t column, Floats value) {
-  const int64_t columns = task.weight->columns();
-  const int64_t count = columns - column;
-  float* y = task.y + row * columns + column;
+  const int64_t count = task.weight->columns() - column;
+  float* y = task.y + row * task.stride + column;
   if (count >= kLanes) {
     store(y, task.accumulate ? add(load(y), value) : value);
   } else if (count > 0) {

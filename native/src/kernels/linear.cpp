@@ -160,7 +160,8 @@ void lay_out(Weight& weight) {
 
 template <class Format>
 constexpr LinearKernels kernels_of{
-    kLinearRows, lay_out<Format>, pack_weight<Format>, unpack_weight<Format>, pack_rows<Format>, multiply<Format>,
+    kLinearRows,           lay_out<Format>,   pack_weight<Format>, nullptr,
+    unpack_weight<Format>, pack_rows<Format>, multiply<Format>,
 };
 
 #if defined(OCTAVO_TILES)
@@ -172,8 +173,8 @@ constexpr const LinearKernels* kBFloat16Kernels = &kernels_of<BFloat16>;
 }  // namespace
 
 extern const LinearKernels* const linear_kernels[kFormats] = {
-    &kernels_of<Float32>,  kBFloat16Kernels,      &kernels_of<Float16>,  &quantized_kernels[0],
-    &quantized_kernels[1], &quantized_kernels[2], &quantized_kernels[3],
+    &kernels_of<Float32>,  kBFloat16Kernels,      &kernels_of<Float16>,  &quantized_kernels[0], &quantized_kernels[1],
+    &quantized_kernels[2], &quantized_kernels[3], &quantized_kernels[4], &quantized_kernels[5], &float8_kernels,
 };
 
 }  // namespace octavo::OCTAVO_ISA

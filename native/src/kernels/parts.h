@@ -6,7 +6,8 @@
 namespace octavo::OCTAVO_ISA {
 
 extern const LinearKernels* const linear_kernels[kFormats];
-extern const LinearKernels quantized_kernels[kFormats - kDTypes];
+extern const LinearKernels quantized_kernels[kFloat8 - kDTypes];
+extern const LinearKernels float8_kernels;
 extern const LinearKernels tile_bf16_kernels;  // of instruction sets with tile registers
 extern const AttentionKernels attention_kernels[kCacheDTypes];
 extern const CacheWrite cache_writes[kCacheDTypes];

@@ -11,34 +11,35 @@ namespace octavo::OCTAVO_ISA {
 namespace {
 
 constexpr int64_t kPrefetchBytes = 4096;  // ahead in the stream of panels
+constexpr int64_t kPrefetchHead = 512;    // ahead in the stream of a panel's heads
 
 // Rows in registers: 2 vectors for each row and plane, and where there are many groups 2 more for each row.
 #if defined(__AVX512F__)
-constexpr int kRegisterRows[2][2] = {{6, 6}, {6, 4}};  // [int4][planes - 1]
+constexpr int kRegisterRows[2][2] = {{6, 6}, {6, 4}};  // [grouped][planes - 1]
 #else
 constexpr int kRegisterRows[2][2] = {{2, 1}, {1, 1}};
 #endif
 
-template <class Stored, int kPlanes>
-constexpr int kMaxRows = kRegisterRows[Stored::panel_bytes == 0][kPlanes - 1];
+template <bool kGrouped, int kPlanes>
+constexpr int kMaxRows = kRegisterRows[kGrouped][kPlanes - 1];
 
 // The sums of one group over its steps.
-template <class Stored, int kUnits>
-INLINE void sum_group(const char* w, int64_t steps, const int32_t* numbers, const uint32_t* x, int64_t prefetch_from,
+template <class Codes, int kUnits>
+INLINE void sum_group(const char* w, int64_t steps, const int32_t* first, const uint32_t* x, int64_t prefetch_from,
                       int64_t prefetch_stride, Ints (&sum)[kUnits][2]) {
-  UNROLL for (int u = 0; u < kUnits; ++u) sum[u][0] = sum[u][1] = Stored::first_sum(numbers, u);
+  UNROLL for (int u = 0; u < kUnits; ++u) sum[u][0] = sum[u][1] = set_int(first[u]);
   const char* next = w + prefetch_from;
-  const char* end = w + steps * Stored::step_bytes;
+  const char* end = w + steps * Codes::step_bytes;
   do {
-    UNROLL for (int64_t line = 0; line < Stored::step_bytes; line += 64) __builtin_prefetch(next + line);
+    UNROLL for (int64_t line = 0; line < Codes::step_bytes; line += 64) __builtin_prefetch(next + line);
     next += prefetch_stride;
     Ints weights[2];
-    Stored::load_step(w, weights);
+    Codes::load_step(w, weights);
     UNROLL for (int u = 0; u < kUnits; ++u) {
       const Four four = set_four(x[u]);
       UNROLL for (int half = 0; half < 2; ++half) sum[u][half] = dot(sum[u][half], weights[half], four);
     }
-    w += Stored::step_bytes;
+    w += Codes::step_bytes;
     x += kUnits;
   } while (w != end);
 }
@@ -50,62 +51,72 @@ INLINE Floats row_products(const Ints (&sum)[kPlanes * kRows][2], int row, int h
   else return fma(to_floats(sum[row][half]), set(256.0f), low);
 }
 
-template <class Stored, int kPlanes, int kRows>
+template <class Codes, bool kGrouped, int kPlanes, int kRows>
 void block(const LinearTask& task, int64_t panel, int64_t row, bool streams) {
   constexpr int kUnits = kPlanes * kRows;
   const Weight& weight = *task.weight;
-  constexpr bool kOneGroup = kPlanes == 2 && Stored::group_bytes == 0;  // so that no totals need registers
+  constexpr bool kOneGroup = kPlanes == 2 && !kGrouped;  // so that no totals need registers
   const int64_t groups = kOneGroup ? 1 : groups_of(weight), steps = steps_of_group(weight);
-  const int64_t prefetch_from = streams ? kPrefetchBytes : 0, prefetch_stride = streams ? Stored::step_bytes : 0;
-  const char* w = weight.panel(panel) + Stored::panel_bytes;
+  const int64_t prefetch_from = streams ? kPrefetchBytes : 0, prefetch_stride = streams ? Codes::step_bytes : 0;
+  const int64_t head_stride = kGrouped ? head_bytes(weight) : 0;
+  const char* h = weight.panel(panel);
+  const char* w = h + weight.codes;
   char* a = task.packed + row * weight.row_bytes;
   Floats total[kRows][2];
   UNROLL for (int r = 0; r < kRows; ++r) total[r][0] = total[r][1] = set(0.0f);
   for (int64_t g = 0; g < groups; ++g) {
-    const GroupHead head(a, kRows, kPlanes);
-    const uint32_t* x = reinterpret_cast<const uint32_t*>(head.activations);
-    const float* row_sums = reinterpret_cast<const float*>(head.numbers);
+    const RowHead rows(a, kRows, kPlanes);
+    const uint32_t* x = reinterpret_cast<const uint32_t*>(rows.activations);
     Ints sum[kUnits][2];
-    sum_group<Stored, kUnits>(w + Stored::group_bytes, steps, head.numbers, x, prefetch_from, prefetch_stride, sum);
+    sum_group<Codes, kUnits>(w, steps, rows.first, x, prefetch_from, prefetch_stride, sum);
+    Head head;
+    if constexpr (kGrouped) {
+      __builtin_prefetch(h + kPrefetchHead);
+      head = load_head(weight, h);
+    }
     UNROLL for (int half = 0; half < 2; ++half) UNROLL for (int r = 0; r < kRows; ++r) total[r][half] =
-        Stored::add_group(w, half, head.scales[r], row_sums[r], row_products<kPlanes, kRows>(sum, r, half), total[r][half]);
-    w += group_bytes<Stored>(weight);
-    a = head.activations + steps * kUnits * kStepInputs;
+        add_group<kGrouped>(head, half, rows.scales[r], rows.row_sums[r], row_products<kPlanes, kRows>(sum, r, half),
+                            total[r][half]);
+    h += head_stride;
+    w += steps * Codes::step_bytes;
+    a = rows.activations + steps * kUnits * kStepInputs;
   }
-  const char* scales = weight.panel(panel);
-  for (int r = 0; r < kRows; ++r)
-    finish(task, row + r, panel, Stored::scaled(scales, 0, total[r][0]), Stored::scaled(scales, 1, total[r][1]));
+  for (int half = 0; half < 2 && !kGrouped; ++half) {
+    const Floats scales = load_scales(weight, h, half);
+    UNROLL for (int r = 0; r < kRows; ++r) total[r][half] = multiply(scales, total[r][half]);
+  }
+  for (int r = 0; r < kRows; ++r) finish(task, row + r, panel, total[r][0], total[r][1]);
 }
 
 using Block = void (*)(const LinearTask&, int64_t, int64_t, bool);
 
-template <class Stored, int kPlanes, int... kIndex>
+template <class Codes, bool kGrouped, int kPlanes, int... kIndex>
 Block select_block(int64_t rows, std::integer_sequence<int, kIndex...>) {
-  static constexpr Block blocks[] = {block<Stored, kPlanes, kIndex + 1>...};
+  static constexpr Block blocks[] = {block<Codes, kGrouped, kPlanes, kIndex + 1>...};
   return blocks[rows - 1];
 }
 
-template <class Stored, int kPlanes>
+template <class Codes, bool kGrouped, int kPlanes>
 void multiply_quantized(const LinearTask& task, int64_t first_panel, int64_t last_panel, int64_t first_block,
                         int64_t last_block) {
+  using Rows = std::make_integer_sequence<int, kMaxRows<kGrouped, kPlanes>>;
   for (int64_t panel = first_panel; panel < last_panel; ++panel) {
     for (int64_t b = first_block; b < last_block; ++b) {
       const int64_t row = task.first_row(b);
       const int64_t rows = task.first_row(b + 1) - row;
-      select_block<Stored, kPlanes>(rows, std::make_integer_sequence<int, kMaxRows<Stored, kPlanes>>{})(task, panel, row,
-                                                                                                        b == first_block);
+      select_block<Codes, kGrouped, kPlanes>(rows, Rows{})(task, panel, row, b == first_block);
     }
   }
 }
 
-template <class Stored, int kPlanes>
+template <class Codes, bool kGrouped, int kPlanes>
 void pack_rows(const Weight& weight, const float* x, int64_t rows, void* block) {
   constexpr int64_t kPartSteps = kLanes / kStepInputs;
   const int64_t inputs = inputs_of_group(weight), units = kPlanes * rows;
-  RowRounding<kPlanes> rounding[kMaxRows<Stored, kPlanes>];
+  RowRounding<kPlanes> rounding[kMaxRows<kGrouped, kPlanes>];
   char* a = static_cast<char*>(block);
   for (int64_t start = 0; start < weight.in; start += inputs) {
-    const GroupHead head(a, rows, kPlanes);
+    const RowHead head(a, rows, kPlanes);
     for (int64_t r = 0; r < rows; ++r)
       rounding[r].begin(x + r * weight.in, start, start + inputs < weight.in ? start + inputs : weight.in);
     a = head.activations;
@@ -118,28 +129,31 @@ void pack_rows(const Weight& weight, const float* x, int64_t rows, void* block) 
             std::memcpy(a + (s * units + p * rows + r) * kStepInputs, bytes[p] + s * kStepInputs, kStepInputs);
       }
     }
-    for (int64_t r = 0; r < rows; ++r) rounding[r].template put_numbers<Stored>(head, rows, r);
+    for (int64_t r = 0; r < rows; ++r) rounding[r].put_numbers(head, rows, r, centre_of<Codes>(weight));
   }
 }
 
-template <class Stored, int kPlanes>
+template <class Codes, bool kGrouped, int kPlanes>
 void lay_out(Weight& weight) {
-  lay_out_quantized<Stored>(weight, kPlanes);
+  lay_out_quantized<Codes, kGrouped>(weight, kPlanes);
 }
 
-template <class Stored, int kPlanes>
+template <class Codes, bool kGrouped, int kPlanes>
 constexpr LinearKernels kernels_of{
-    kMaxRows<Stored, kPlanes>, lay_out<Stored, kPlanes>,   pack_quantized<Stored>,
-    unpack_quantized<Stored>,  pack_rows<Stored, kPlanes>, multiply_quantized<Stored, kPlanes>,
+    kMaxRows<kGrouped, kPlanes>,
+    lay_out<Codes, kGrouped, kPlanes>,
+    pack_quantized<Codes, kGrouped>,
+    pack_coded<Codes, kGrouped>,
+    unpack_quantized<Codes, kGrouped>,
+    pack_rows<Codes, kGrouped, kPlanes>,
+    multiply_quantized<Codes, kGrouped, kPlanes>,
 };
 
 }  // namespace
 
-extern const LinearKernels quantized_kernels[kFormats - kDTypes] = {
-    kernels_of<Bytes, 2>,
-    kernels_of<Bytes, 1>,
-    kernels_of<Nibbles, 2>,
-    kernels_of<Nibbles, 1>,
+extern const LinearKernels quantized_kernels[kFloat8 - kDTypes] = {
+    kernels_of<Bytes, false, 2>,  kernels_of<Bytes, false, 1>, kernels_of<Nibbles, true, 2>,
+    kernels_of<Nibbles, true, 1>, kernels_of<Bytes, true, 2>,  kernels_of<Bytes, true, 1>,
 };
 
 }  // namespace octavo::OCTAVO_ISA

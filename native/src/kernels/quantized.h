@@ -1,73 +1,46 @@
 // The layout of quantized weights and of the activations that meet them, and how activations are rounded.
 //
-// Everything is a product of unsigned bytes by signed ones, summed exactly. Weights: int8 is stored as q + 128, with one
-// scale for each output; int4 as q in [0, 15], w = scale q + least, with both for each output and group of inputs.
-// Activations are rounded within each group to 8 bits, or to 16 that are stored as two signed bytes 256 h + l: `planes`. The
-// groups of int8 are those of its activations alone: 64 inputs in 8 bits, all of them in 16.
+// Everything is a product of unsigned bytes by signed ones, summed exactly. Codes of weights are q in [0, 255] or [0, 15], and
+// w = scale (q - centre), scale (q - zero) or scale q + least, with scale, zero and least of an output and a group of inputs;
+// a weight that is not `grouped` has one scale for each output. Activations are rounded within each group to 8 bits, or to 16
+// that are stored as two signed bytes 256 h + l: `planes`. The groups of a weight that has none are those of its activations
+// alone: 64 inputs in 8 bits, all of them in 16.
 //
-// A panel holds 32 outputs: in int8 their scales and then steps, each of four neighbouring inputs of every output; in int4
-// for each group the scales, the least values and the group's steps, whose bytes hold output i in the low half and i + 16 in
-// the high one. A packed row block holds for each group: a scale for each row; a number for each row and plane (see Bytes
-// and Nibbles); and the activations.
+// A panel holds 32 outputs: first a head for each group, of 32 scales and 32 offsets, then steps, each of four neighbouring
+// inputs of every output; bytes of 4-bit steps hold output i in the low half and i + 16 in the high one. A packed row block
+// holds for each group what RowHead says, and the activations.
 #pragma once
 
 #include <cstring>
 
 #include "formats.h"
+#include "heads.h"
 #include "integers.h"
 #include "table.h"
 
 namespace octavo::OCTAVO_ISA {
 
-constexpr int64_t kQuantizedPanel = 32;
 constexpr int64_t kStepInputs = 4;
 constexpr int64_t kInputsUnit = 64;  // inputs are filled up to a multiple: a tile's depth
 
-// Halves of a panel have 16 outputs.
+// What a step holds; halves of a panel have 16 outputs.
 struct Bytes {
-  static constexpr int64_t panel_bytes = 128, group_bytes = 0, step_bytes = 128;  // scales; nothing; inputs
-  static constexpr int offset = 128;
+  static constexpr int64_t step_bytes = 128;
+  static constexpr int centre = 128;
   INLINE void load_step(const char* p, Ints (&weights)[2]) {
     weights[0] = load_bytes(p);
     weights[1] = load_bytes(p + 64);
   }
-  // A row's numbers are -128 times the sums of its planes: what products of q + 128 are to begin with.
-  INLINE int32_t row_number(int32_t plane_sum, float, int64_t) { return -offset * plane_sum; }
-  INLINE Ints first_sum(const int32_t* numbers, int unit) { return set_int(numbers[unit]); }
-  INLINE Floats add_group(const char*, int, float scale, float, Floats products, Floats total) {
-    return fma(set(scale), products, total);
-  }
-  INLINE Floats scaled(const char* panel, int half, Floats total) {
-    return multiply(load(reinterpret_cast<const float*>(panel) + half * kLanes), total);
-  }
 };
 
 struct Nibbles {
-  static constexpr int64_t panel_bytes = 0, group_bytes = 128, step_bytes = 64;
+  static constexpr int64_t step_bytes = 64;
+  static constexpr int centre = 8;
   INLINE void load_step(const char* p, Ints (&weights)[2]) {
     const Ints both = load_bytes(p);
     weights[0] = low_nibbles(both);
     weights[1] = high_nibbles(both);
   }
-  INLINE Floats scales(const char* group, int half) {
-    return load_f16(reinterpret_cast<const uint16_t*>(group) + half * kLanes);
-  }
-  INLINE Floats least(const char* group, int half) {
-    return load_f16(reinterpret_cast<const uint16_t*>(group) + (2 + half) * kLanes);
-  }
-  // A row's first number is the sum of its activations, a float's bits.
-  INLINE int32_t row_number(int32_t row_sum, float scale, int64_t plane) {
-    const float value = plane == 0 ? scale * static_cast<float>(row_sum) : 0.0f;
-    int32_t bits;
-    std::memcpy(&bits, &value, sizeof bits);
-    return bits;
-  }
-  INLINE Ints first_sum(const int32_t*, int) { return set_int(0); }
-  INLINE Floats add_group(const char* group, int half, float scale, float row_sum, Floats products, Floats total) {
-    total = fma(multiply(scales(group, half), set(scale)), products, total);
-    return fma(least(group, half), set(row_sum), total);
-  }
-  INLINE Floats scaled(const char*, int, Floats total) { return total; }
 };
 
 INLINE int64_t groups_of(const Weight& weight) { return weight.group == 0 ? 1 : ceil_div(weight.in, weight.group); }
@@ -76,37 +49,52 @@ INLINE int64_t inputs_of_group(const Weight& weight) {
 }
 INLINE int64_t steps_of_group(const Weight& weight) { return inputs_of_group(weight) / kStepInputs; }
 
-template <class Stored>
-INLINE int64_t group_bytes(const Weight& weight) {
-  return Stored::group_bytes + steps_of_group(weight) * Stored::step_bytes;
+// Everything of a weight's layout. `planes`: of its activations.
+template <class Codes, bool kGrouped>
+INLINE void lay_out_quantized(Weight& weight, int64_t planes) {
+  weight.panel_width = kHeadPanel;
+  weight.panels = ceil_div(weight.out, kHeadPanel);
+  weight.steps = groups_of(weight) * steps_of_group(weight);
+  weight.codes = heads_bytes(weight, kGrouped ? groups_of(weight) : 1);
+  weight.panel_bytes = weight.codes + weight.steps * Codes::step_bytes;
+  weight.row_bytes = groups_of(weight) * (8 + 4 * planes + planes * inputs_of_group(weight));
 }
 
-// Everything of a weight's layout. `planes`: of its activations.
-template <class Stored>
-INLINE void lay_out_quantized(Weight& weight, int64_t planes) {
-  weight.panel_width = kQuantizedPanel;
-  weight.panels = ceil_div(weight.out, kQuantizedPanel);
-  weight.steps = groups_of(weight) * steps_of_group(weight);
-  weight.panel_bytes = Stored::panel_bytes + groups_of(weight) * group_bytes<Stored>(weight);
-  weight.row_bytes = groups_of(weight) * (4 + 4 * planes + planes * inputs_of_group(weight));
+// The code of 0 that products are freed of as integers; offsets are added as floats instead.
+template <class Codes>
+INLINE int centre_of(const Weight& weight) {
+  return weight.offset == kNoOffset ? Codes::centre : 0;
 }
 
 // The numbers of a group of a packed row block.
-struct GroupHead {
-  float* scales;     // [rows]
-  int32_t* numbers;  // [planes * rows]
+struct RowHead {
+  float* scales;      // [rows]
+  float* row_sums;    // [rows]: of the activations
+  int32_t* first;     // [planes * rows]: what sums of products begin with, which takes the centre off
   char* activations;
 
-  INLINE_MEMBER GroupHead(char* group, int64_t rows, int64_t planes)
+  INLINE_MEMBER RowHead(char* group, int64_t rows, int64_t planes)
       : scales(reinterpret_cast<float*>(group)),
-        numbers(reinterpret_cast<int32_t*>(scales + rows)),
-        activations(reinterpret_cast<char*>(numbers + planes * rows)) {}
+        row_sums(scales + rows),
+        first(reinterpret_cast<int32_t*>(row_sums + rows)),
+        activations(reinterpret_cast<char*>(first + planes * rows)) {}
 };
 
+// total + a group's products with the activations of a row, whose scale and sum are given; not grouped: without the weights'
+// scales.
+template <bool kGrouped>
+INLINE Floats add_group(const Head& head, int half, float scale, float row_sum, Floats products, Floats total) {
+  if constexpr (!kGrouped) return fma(set(scale), products, total);
+  total = fma(multiply(head.scales[half], set(scale)), products, total);
+  return head.has_least ? fma(head.least[half], set(row_sum), total) : total;
+}
+
 // Of quantized_pack.cpp.
-template <class Stored>
+template <class Codes, bool kGrouped>
 void pack_quantized(const Weight& weight, const void* rows, int32_t dtype, int64_t panel, int64_t lane, int64_t count);
-template <class Stored>
+template <class Codes, bool kGrouped>
+void pack_coded(const Weight& weight, const CodedRows& rows, int64_t panel, int64_t lane, int64_t count);
+template <class Codes, bool kGrouped>
 void unpack_quantized(const Weight& weight, int64_t panel, int64_t lane, float* row);
 
 // Sixteen values of a row from `start` on, those from `end` on as 0.
@@ -160,12 +148,12 @@ class RowRounding {
   }
 
   // What a group's head says of this row, number `index` of the block's `rows`.
-  template <class Stored>
-  INLINE_MEMBER void put_numbers(const GroupHead& head, int64_t rows, int64_t index) const {
+  INLINE_MEMBER void put_numbers(const RowHead& head, int64_t rows, int64_t index, int centre) const {
+    const int32_t sums[2] = {sum(0), kPlanes == 2 ? sum(kPlanes - 1) : 0};
+    const float total = static_cast<float>(sums[0]) * (kPlanes == 2 ? 256.0f : 1.0f) + static_cast<float>(sums[1]);
     head.scales[index] = scale_;
-    int32_t sums[2] = {sum(0), kPlanes == 2 ? sum(kPlanes - 1) : 0};
-    if (Stored::panel_bytes == 0 && kPlanes == 2) sums[0] = 256 * sums[0] + sums[1];
-    for (int64_t p = 0; p < kPlanes; ++p) head.numbers[p * rows + index] = Stored::row_number(sums[p], scale_, p);
+    head.row_sums[index] = scale_ * total;
+    for (int64_t p = 0; p < kPlanes; ++p) head.first[p * rows + index] = -centre * sums[p];
   }
 
  private:

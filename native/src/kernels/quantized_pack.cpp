@@ -43,7 +43,8 @@ INLINE float to_half(float value, uint16_t* bits) {
   return back[0];
 }
 
-// Keeps what a group's (in int8 the whole row's) values are rounded by; `head` is where its scales begin.
+// Keeps what a group's (in int8 the whole row's) values are rounded by in `head`: scales of float32, or scales and least values
+// of float16.
 INLINE Rounding keep_rounding(Bytes, char* head, int64_t lane, float low, float high) {
   const float most = -low > high ? -low : high;
   const float scale = most / 127.0f;
@@ -53,12 +54,12 @@ INLINE Rounding keep_rounding(Bytes, char* head, int64_t lane, float low, float 
 INLINE Rounding keep_rounding(Nibbles, char* head, int64_t lane, float low, float high) {
   uint16_t* halves = reinterpret_cast<uint16_t*>(head);
   const float scale = to_half((high - low) / 15.0f, halves + lane);
-  const float least = to_half(low, halves + kQuantizedPanel + lane);
+  const float least = to_half(low, halves + kHeadPanel + lane);
   return {scale, scale > 0 ? 1.0f / scale : 0.0f, least};
 }
 
 INLINE Ints as_stored(Bytes, Floats q) {
-  return add(round_to_ints(minimum(set(127.0f), maximum(set(-127.0f), q))), set_int(Bytes::offset));
+  return add(round_to_ints(minimum(set(127.0f), maximum(set(-127.0f), q))), set_int(Bytes::centre));
 }
 INLINE Ints as_stored(Nibbles, Floats q) { return round_to_ints(minimum(set(15.0f), maximum(set(0.0f), q))); }
 
@@ -78,83 +79,90 @@ INLINE int load_input(Nibbles, const char* step, int64_t lane, int64_t input) {
   return static_cast<uint8_t>(step[lane % kLanes * kStepInputs + input]) >> (lane < kLanes ? 0 : 4) & 15;
 }
 
-template <class Stored, class Source>
+template <class Codes, class Source>
 void pack_group(const typename Source::Element* row, int64_t start, int64_t end, int64_t inputs, Rounding to, char* step,
                 int64_t lane) {
   for (int64_t i = start; i < start + inputs; i += kLanes) {
     const Floats value = i < end ? load_part<Source>(row, i, end) : set(0.0f);
     uint8_t bytes[kLanes];
-    store_low_bytes(bytes, as_stored(Stored{}, multiply(subtract(value, set(to.least)), set(to.inverse))));
-    for (int64_t s = 0; s < kLanes / kStepInputs; ++s, step += Stored::step_bytes)
-      store_inputs(Stored{}, step, lane, bytes + s * kStepInputs);
+    store_low_bytes(bytes, as_stored(Codes{}, multiply(subtract(value, set(to.least)), set(to.inverse))));
+    for (int64_t s = 0; s < kLanes / kStepInputs; ++s, step += Codes::step_bytes)
+      store_inputs(Codes{}, step, lane, bytes + s * kStepInputs);
   }
 }
 
-template <class Source>
-void pack_row(Bytes, const Weight& weight, const typename Source::Element* row, char* panel, int64_t lane) {
-  float low, high;
-  extremes<Source>(row, 0, weight.in, low, high);
-  const Rounding to = keep_rounding(Bytes{}, panel, lane, low, high);
-  pack_group<Bytes, Source>(row, 0, weight.in, weight.steps * kStepInputs, to, panel + Bytes::panel_bytes, lane);
-}
-
-template <class Source>
-void pack_row(Nibbles, const Weight& weight, const typename Source::Element* row, char* group, int64_t lane) {
-  const int64_t inputs = inputs_of_group(weight);
-  for (int64_t start = 0; start < weight.in; start += inputs, group += group_bytes<Nibbles>(weight)) {
+// Of a weight without groups one range is the whole row.
+template <class Codes, bool kGrouped, class Source>
+void pack_row(const Weight& weight, const typename Source::Element* row, char* panel, int64_t lane) {
+  const int64_t inputs = kGrouped ? inputs_of_group(weight) : weight.steps * kStepInputs;
+  char* head = panel;
+  char* step = panel + weight.codes;
+  for (int64_t start = 0; start < weight.in; start += inputs, head += head_bytes(weight)) {
     const int64_t end = start + inputs < weight.in ? start + inputs : weight.in;
     float low, high;
     extremes<Source>(row, start, end, low, high);
-    const Rounding to = keep_rounding(Nibbles{}, group, lane, low, high);
-    pack_group<Nibbles, Source>(row, start, end, inputs, to, group + Nibbles::group_bytes, lane);
+    const Rounding to = keep_rounding(Codes{}, head, lane, low, high);
+    pack_group<Codes, Source>(row, start, end, inputs, to, step, lane);
+    step += inputs / kStepInputs * Codes::step_bytes;
   }
 }
 
-template <class Stored, class Source>
+template <class Codes, bool kGrouped, class Source>
 void pack_rows_of(const Weight& weight, const void* rows, int64_t panel, int64_t lane, int64_t count) {
   const typename Source::Element* row = static_cast<const typename Source::Element*>(rows);
-  for (int64_t r = 0; r < count; ++r) pack_row<Source>(Stored{}, weight, row + r * weight.in, weight.panel(panel), lane + r);
+  for (int64_t r = 0; r < count; ++r)
+    pack_row<Codes, kGrouped, Source>(weight, row + r * weight.in, weight.panel(panel), lane + r);
 }
 
 }  // namespace
 
-template <class Stored>
+template <class Codes, bool kGrouped>
 void pack_quantized(const Weight& weight, const void* rows, int32_t dtype, int64_t panel, int64_t lane, int64_t count) {
   switch (dtype) {
-    case kFloat32: return pack_rows_of<Stored, Float32>(weight, rows, panel, lane, count);
-    case kBFloat16: return pack_rows_of<Stored, BFloat16>(weight, rows, panel, lane, count);
-    default: return pack_rows_of<Stored, Float16>(weight, rows, panel, lane, count);
+    case kFloat32: return pack_rows_of<Codes, kGrouped, Float32>(weight, rows, panel, lane, count);
+    case kBFloat16: return pack_rows_of<Codes, kGrouped, BFloat16>(weight, rows, panel, lane, count);
+    default: return pack_rows_of<Codes, kGrouped, Float16>(weight, rows, panel, lane, count);
   }
 }
 
-template <>
-void unpack_quantized<Bytes>(const Weight& weight, int64_t panel, int64_t lane, float* row) {
-  const char* head = weight.panel(panel);
-  const float scale = reinterpret_cast<const float*>(head)[lane];
-  for (int64_t i = 0; i < weight.in; ++i) {
-    const char* step = head + Bytes::panel_bytes + i / kStepInputs * Bytes::step_bytes;
-    row[i] = scale * static_cast<float>(load_input(Bytes{}, step, lane, i % kStepInputs) - Bytes::offset);
-  }
-}
-
-template <>
-void unpack_quantized<Nibbles>(const Weight& weight, int64_t panel, int64_t lane, float* row) {
-  const int64_t inputs = inputs_of_group(weight), half = lane / kLanes;
-  const char* group = weight.panel(panel);
-  for (int64_t start = 0; start < weight.in; start += inputs, group += group_bytes<Nibbles>(weight)) {
-    const int64_t end = start + inputs < weight.in ? start + inputs : weight.in;
-    alignas(64) float scales[kLanes], least[kLanes];
-    store(scales, Nibbles::scales(group, static_cast<int>(half)));
-    store(least, Nibbles::least(group, static_cast<int>(half)));
-    for (int64_t i = start; i < end; ++i) {
-      const char* step = group + Nibbles::group_bytes + (i - start) / kStepInputs * Nibbles::step_bytes;
-      const float q = static_cast<float>(load_input(Nibbles{}, step, lane, (i - start) % kStepInputs));
-      row[i] = scales[lane % kLanes] * q + least[lane % kLanes];
+template <class Codes, bool kGrouped>
+void pack_coded(const Weight& weight, const CodedRows& rows, int64_t panel, int64_t lane, int64_t count) {
+  char* start = weight.panel(panel);
+  for (int64_t r = 0; r < count; ++r) {
+    const CodedRows row = rows.from(r, weight);
+    for (int64_t g = 0; g < rows.groups; ++g) put_head(weight, row, g, start + g * head_bytes(weight), lane + r);
+    char* step = start + weight.codes;
+    for (int64_t i = 0; i < weight.in; i += kStepInputs, step += Codes::step_bytes) {
+      const int64_t left = weight.in - i;
+      uint8_t inputs[kStepInputs] = {};
+      std::memcpy(inputs, row.codes + i, static_cast<size_t>(left < kStepInputs ? left : kStepInputs));
+      store_inputs(Codes{}, step, lane + r, inputs);
     }
   }
 }
 
-template void pack_quantized<Bytes>(const Weight&, const void*, int32_t, int64_t, int64_t, int64_t);
-template void pack_quantized<Nibbles>(const Weight&, const void*, int32_t, int64_t, int64_t, int64_t);
+template <class Codes, bool kGrouped>
+void unpack_quantized(const Weight& weight, int64_t panel, int64_t lane, float* row) {
+  const int64_t inputs = kGrouped ? inputs_of_group(weight) : weight.steps * kStepInputs;
+  const float centre = static_cast<float>(Codes::centre);
+  const char* head = weight.panel(panel);
+  const char* steps = head + weight.codes;
+  for (int64_t start = 0; start < weight.in; start += inputs, head += head_bytes(weight)) {
+    const int64_t end = start + inputs < weight.in ? start + inputs : weight.in;
+    const LaneHead lanes = lane_head(weight, head, lane, centre);
+    for (int64_t i = start; i < end; ++i) {
+      const int q = load_input(Codes{}, steps + i / kStepInputs * Codes::step_bytes, lane, i % kStepInputs);
+      row[i] = lanes.scale * (static_cast<float>(q) - lanes.zero) + lanes.least;
+    }
+  }
+}
+
+#define INSTANTIATE(Codes, kGrouped)                                                                                \
+  template void pack_quantized<Codes, kGrouped>(const Weight&, const void*, int32_t, int64_t, int64_t, int64_t); \
+  template void pack_coded<Codes, kGrouped>(const Weight&, const CodedRows&, int64_t, int64_t, int64_t);         \
+  template void unpack_quantized<Codes, kGrouped>(const Weight&, int64_t, int64_t, float*);
+INSTANTIATE(Bytes, false)
+INSTANTIATE(Bytes, true)
+INSTANTIATE(Nibbles, true)
 
 }  // namespace octavo::OCTAVO_ISA

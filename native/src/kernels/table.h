@@ -17,9 +17,21 @@ constexpr int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 constexpr int64_t element_bytes(int32_t dtype) { return dtype == kFloat32 ? 4 : 2; }
 
 // ---- linear ------------------------------------------------------------------------------------------------------
-// How a weight is stored and multiplied: the three dtypes as they are; integers of 8 bits (a scale per output) or 4 bits (a
-// scale and a least value per output and group of inputs), multiplied by activations that are rounded to 16 or 8 bits.
-enum Format : int32_t { kInt8A16 = 3, kInt8A8 = 4, kInt4A16 = 5, kInt4A8 = 6, kFormats = 7 };
+// How a weight is stored and multiplied: the three dtypes as they are; integers of 8 bits with a scale for each output;
+// integers of 4 or 8 bits with scales for each output and group of inputs, all of these multiplied by activations that are
+// rounded to 16 or 8 bits; and E4M3 with scales for groups, multiplied as bfloat16 or float32.
+enum Format : int32_t {
+  kInt8A16 = 3,
+  kInt8A8 = 4,
+  kInt4A16 = 5,
+  kInt4A8 = 6,
+  kGroupedInt8A16 = 7,
+  kGroupedInt8A8 = 8,
+  kFloat8 = 9,
+  kFormats = 10
+};
+// What a code of 0 stands for: scale * -128 (or -8), scale * -zero with a zero of 8 bits, or a float16 of its own.
+enum Offset : int32_t { kNoOffset = 0, kZero = 1, kLeast = 2, kOffsets = 3 };
 enum Activation : int32_t { kNoActivation, kSilu, kGelu, kGeluTanh, kRelu, kClampedSilu, kActivations, kUngated = 16 };
 
 // A weight [out, in] is stored in panels of `panel_width` outputs. A panel is a list of steps over `in`; a step holds
@@ -32,12 +44,16 @@ struct Weight {
   int32_t format;
   int32_t activation;  // kUngated is added where it gates nothing
   int64_t in, out;
-  int64_t group;  // inputs that share a scale, of activations and in 4 bits of weights; 0: all of them
+  int64_t group;  // inputs that share a scale, of activations and (kInt8A8 excepted) of weights; 0: all of them
+  int32_t scale;  // dtype of the scales
+  int32_t offset;
+  const int32_t* order;  // [in]: the input that is multiplied by column i; null: input i
   // What LinearKernels::lay_out works out:
   int64_t panel_width;
   int64_t panels;
   int64_t panel_bytes;
   int64_t steps;      // of a panel
+  int64_t codes;      // bytes of scales and offsets at a panel's beginning, before the steps
   int64_t row_bytes;  // of one packed row of activations
   char* data;
   const float* bias;  // [panels * panel_width], in the order of the panels' lanes, or null
@@ -55,9 +71,24 @@ struct LinearTask {
   int64_t rows;
   int64_t blocks;  // ceil(rows / max_rows), of nearly equal size
   float* y;        // [rows, columns]
+  int64_t stride;  // floats from a row of y to the next
   bool accumulate;
 
   [[gnu::always_inline]] int64_t first_row(int64_t block) const { return rows * block / blocks; }
+};
+
+struct CodedRows {
+  const uint8_t* codes;
+  const char* scales;
+  const char* offsets;  // uint8 or float16, or null
+  int64_t groups;
+
+  // From row `first` on.
+  [[gnu::always_inline]] CodedRows from(int64_t first, const Weight& weight) const {
+    const int64_t offset_bytes = weight.offset == kZero ? 1 : 2, skipped = first * groups;
+    return {codes + first * weight.in, scales + skipped * element_bytes(weight.scale),
+            offsets == nullptr ? nullptr : offsets + skipped * offset_bytes, groups};
+  }
 };
 
 struct LinearKernels {
@@ -65,6 +96,8 @@ struct LinearKernels {
   void (*lay_out)(Weight& weight);
   // `count` rows [in] of a dtype become the lanes `lane` .. of a panel, rounded where the format is another one.
   void (*pack_weight)(const Weight& weight, const void* rows, int32_t dtype, int64_t panel, int64_t lane, int64_t count);
+  // The same of rows of codes [in], one byte each, with the scales and offsets [groups] of each row; null: no such rows.
+  void (*pack_codes)(const Weight& weight, const CodedRows& rows, int64_t panel, int64_t lane, int64_t count);
   void (*unpack_weight)(const Weight& weight, int64_t panel, int64_t lane, float* row);
   void (*pack_rows)(const Weight& weight, const float* x, int64_t rows, void* block);
   void (*multiply)(const LinearTask& task, int64_t first_panel, int64_t last_panel, int64_t first_block, int64_t last_block);

@@ -91,7 +91,7 @@ void multiply_bf16(const LinearTask& task, int64_t first_panel, int64_t last_pan
 }  // namespace
 
 extern const LinearKernels tile_bf16_kernels = {
-    kBlockRows, lay_out_bf16, pack_bf16, unpack_bf16, pack_rows_bf16, multiply_bf16,
+    kBlockRows, lay_out_bf16, pack_bf16, nullptr, unpack_bf16, pack_rows_bf16, multiply_bf16,
 };
 
 }  // namespace octavo::OCTAVO_ISA

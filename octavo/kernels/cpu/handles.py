@@ -4,59 +4,162 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from ctypes import CDLL, Array, c_int64
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from octavo.kernels.cpu.buffers import INT32, INT64, UINT8, address, cache_dtype_code, dtype_code
+from octavo.kernels.cpu.buffers import (
+    DTYPE_CODES,
+    FLOAT16,
+    FLOAT32,
+    INT32,
+    INT64,
+    UINT8,
+    address,
+    cache_dtype_code,
+    dtype_code,
+)
 from octavo.kernels.cpu.library import failure, last_failure, library_digest
 from octavo.kernels.ops import ACTIVATIONS, UNGATED, Quantization, is_gated
+from octavo.kernels.packed import PackedTensor, Packing, WeightPart
 
-# The library's numbers of quantized formats and of activations.
-_FORMATS = {(8, 16): 3, (8, 8): 4, (4, 16): 5, (4, 8): 6}
 _ACTIVATIONS: dict[str | None, int] = {None: 0}
 _ACTIVATIONS |= {name: i for i, name in enumerate(ACTIVATIONS, 1)}
 _ACTIVATIONS |= {UNGATED + name: 16 + i for i, name in enumerate(ACTIVATIONS, 1)}
+_OFFSETS = {"none": 0, "zero": 1, "least": 2}  # OCTAVO_NO_OFFSET, ...
+_INTEGERS = {(8, False): 3, (4, True): 5, (8, True): 7}  # (bits, in groups): OCTAVO_INT8_A16, ...; the next is that of _A8
+_FLOAT8 = 9
+
+
+@dataclass(frozen=True)
+class WeightFormat:
+    """The library's numbers of how a weight is stored and multiplied: arguments of octavo_weight_new, in their order."""
+
+    format: int
+    group: int = 0
+    scale: int = 0
+    offset: int = 0
+
+    @classmethod
+    def of(cls, part: WeightPart, quantization: Quantization | None) -> WeightFormat:
+        """What becomes of a part. ValueError for a dtype that no weight has."""
+        if isinstance(part, PackedTensor):
+            return cls._packed(part.packing)
+        dtype = dtype_code(part.dtype)
+        if quantization is None:
+            return cls(dtype)
+        if quantization.is_float:
+            return cls(_FLOAT8)
+        in_groups = quantization.bits == 4
+        code = _INTEGERS[quantization.bits, in_groups] + (quantization.activation_bits == 8)
+        scales = (DTYPE_CODES[FLOAT16], _OFFSETS["least"]) if in_groups else (DTYPE_CODES[FLOAT32], _OFFSETS["none"])
+        return cls(code, quantization.activation_group, *scales)
+
+    @classmethod
+    def _packed(cls, packing: Packing) -> WeightFormat:
+        scale, offset = DTYPE_CODES[packing.scale], _OFFSETS[packing.offset]
+        if packing.codes == "fp8_e4m3":
+            return cls(_FLOAT8, packing.group, scale, offset)
+        bits = 4 if packing.codes == "int4" else 8
+        in_groups = bits == 4 or packing.group > 0 or packing.offset != "none"
+        code = _INTEGERS[bits, in_groups] + (packing.activation_bits == 8)
+        return cls(code, packing.group if in_groups else packing.activation_group, scale, offset)
 
 
 class PackedWeight:
     """A [out, in] matrix in the library's panels, with its bias. `columns` of a product: out, with a gated activation
     half of it. Freed with the object."""
 
-    __slots__ = ("_library", "columns", "dtype", "in_features", "nbytes", "out_features", "pointer")
+    __slots__ = ("_library", "_pieces", "activation", "columns", "in_features", "nbytes", "out_features", "pointer")
 
     def __init__(
         self,
         library: CDLL,
         context: int | None,
         shape: tuple[int, int],
-        dtype: np.dtype[Any],
-        quantization: Quantization | None,
-        activation: str | None,
+        kind: WeightFormat,
+        activation: str | None = None,
     ) -> None:
-        """`dtype`: of the parts to be packed."""
         self._library = library
-        self.pointer: int | None = None
+        self._pieces: list[PackedWeight] = []
+        self.activation: str | None = None  # that remains to be done to what octavo_linear gives
         self.out_features, self.in_features = shape
         self.columns = self.out_features // 2 if is_gated(activation) else self.out_features
-        self.dtype = dtype
-        code, group = dtype_code(dtype), 0
-        if quantization is not None:
-            code, group = _FORMATS[quantization.bits, quantization.activation_bits], quantization.activation_group
-        self.pointer = library.octavo_weight_new(
-            context, code, group, _ACTIVATIONS[activation], self.in_features, self.out_features
+        self.pointer: int | None = library.octavo_weight_new(
+            context,
+            kind.format,
+            kind.group,
+            kind.scale,
+            kind.offset,
+            _ACTIVATIONS[activation],
+            self.in_features,
+            self.out_features,
         )
+        self._check_pointer()
+
+    @classmethod
+    def stack(cls, library: CDLL, pieces: Sequence[PackedWeight], activation: str | None = None) -> PackedWeight:
+        """Weights of the same input one below the other, whatever their formats; it keeps them alive."""
+        stacked = cls.__new__(cls)
+        stacked._library = library
+        stacked._pieces = list(pieces)
+        stacked.activation = activation
+        stacked.in_features = pieces[0].in_features
+        stacked.out_features = sum(piece.out_features for piece in pieces)
+        stacked.columns = stacked.out_features // 2 if is_gated(activation) else stacked.out_features
+        pointers = np.array([piece.pointer for piece in pieces], np.int64)
+        stacked.pointer = library.octavo_weight_stack(address(pointers, INT64), len(pieces))
+        stacked._check_pointer()
+        return stacked
+
+    def _check_pointer(self) -> None:
         if self.pointer is None:
             raise last_failure()
-        self.nbytes: int = library.octavo_weight_bytes(self.pointer)
+        self.nbytes: int = self._library.octavo_weight_bytes(self.pointer)
 
-    def pack(self, context: int | None, part: NDArray[Any], first: int) -> None:
+    def put(self, context: int | None, part: WeightPart, first: int) -> None:
         """Put the rows of `part` at outputs `first` and on."""
+        if isinstance(part, PackedTensor):
+            self._put_codes(context, part, first)
+            return
         rows = np.ascontiguousarray(part)
         status = self._library.octavo_weight_pack(
-            context, self.pointer, rows.ctypes.data, dtype_code(self.dtype), first, len(rows)
+            context, self.pointer, rows.ctypes.data, dtype_code(part.dtype), first, len(rows)
         )
+        if status:
+            raise failure(status)
+
+    def _put_codes(self, context: int | None, part: PackedTensor, first: int) -> None:
+        codes, scales = np.ascontiguousarray(part.codes), np.ascontiguousarray(part.scales)
+        offsets = None if part.offsets is None else np.ascontiguousarray(part.offsets)
+        outputs, inputs = part.shape
+        groups = outputs, part.packing.groups(inputs)
+        if scales.dtype != part.packing.scale or scales.shape != groups:
+            raise ValueError(f"expected scales of {part.packing.scale} {groups}, got {scales.dtype} {scales.shape}")
+        if offsets is not None and (offsets.dtype != part.packing.offset_dtype or offsets.shape != groups):
+            raise ValueError(
+                f"expected offsets of {part.packing.offset_dtype} {groups}, got {offsets.dtype} {offsets.shape}"
+            )
+        status = self._library.octavo_weight_put(
+            context,
+            self.pointer,
+            codes.ctypes.data,
+            scales.ctypes.data,
+            None if offsets is None else offsets.ctypes.data,
+            groups[1],
+            first,
+            outputs,
+        )
+        if status:
+            raise failure(status)
+
+    def set_order(self, order: NDArray[np.int32]) -> None:
+        """Column i of the codes is input order[i]. ValueError where that is no permutation."""
+        if order.shape != (self.in_features,):
+            raise ValueError(f"expected an order of {self.in_features} inputs, got shape {order.shape}")
+        status = self._library.octavo_weight_order(self.pointer, address(np.ascontiguousarray(order), INT32))
         if status:
             raise failure(status)
 
@@ -64,9 +167,13 @@ class PackedWeight:
         """float32 [out]."""
         if bias.shape != (self.out_features,):
             raise ValueError(f"expected a bias of {self.out_features} values, got shape {bias.shape}")
-        status = self._library.octavo_weight_bias(self.pointer, address(bias))
-        if status:
-            raise failure(status)
+        first = 0
+        for piece in self._pieces or [self]:
+            part = np.ascontiguousarray(bias[first : first + piece.out_features])
+            status = self._library.octavo_weight_bias(piece.pointer, address(part))
+            if status:
+                raise failure(status)
+            first += piece.out_features
 
     def __del__(self) -> None:
         if self.pointer is not None:

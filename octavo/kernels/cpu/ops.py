@@ -14,7 +14,7 @@ from octavo.engine.request import TokenLogprobs
 from octavo.errors import ConfigError
 from octavo.kernels.cpu.buffers import INT32, INT64, address, dtype_code
 from octavo.kernels.cpu.calls import Calls, Immediate
-from octavo.kernels.cpu.handles import NativeCache, NativeExperts, NativeHeads, PackedWeight
+from octavo.kernels.cpu.handles import NativeCache, NativeExperts, NativeHeads, PackedWeight, WeightFormat
 from octavo.kernels.cpu.library import EMULATED_ISAS, failure, last_failure, load_library, supported_isas
 from octavo.kernels.cpu.program import RecordedForward
 from octavo.kernels.cpu.sampling import ERRORS, SamplingRows, score_rows
@@ -78,33 +78,38 @@ class CpuOps:
         activation: str | None = None,
     ) -> PackedWeight:
         """Pack [out_i, in] weights, stacked along `out`. Each part may be freed afterwards."""
-        if any(isinstance(part, PackedTensor) for part in parts):
-            numbers = [part.dequantized() if isinstance(part, PackedTensor) else part.astype(np.float32) for part in parts]
-            return self._pack(numbers, biases, None, activation)
-        return self._pack([np.asarray(part) for part in parts], biases, quantization, activation)
-
-    def _pack(
-        self,
-        parts: Sequence[NDArray[Any]],
-        biases: Sequence[NDArray[Any]] | None,
-        quantization: Quantization | None,
-        activation: str | None,
-    ) -> PackedWeight:
-        first = parts[0]
+        inputs = parts[0].shape[1]
         for part in parts:
-            if part.ndim != 2 or part.shape[1] != first.shape[1] or part.dtype != first.dtype:
-                raise ValueError(f"parts of one weight differ: {[(p.shape, str(p.dtype)) for p in parts]}")
-        if is_gated(activation) and [len(part) for part in parts] != [len(first)] * 2:
-            raise ValueError(f"an activation takes a gate and an up of one size, got {[p.shape for p in parts]}")
-        shape = sum(len(part) for part in parts), first.shape[1]
-        weight = PackedWeight(self._library, self._context, shape, first.dtype, quantization, activation)
-        row = 0
-        for part in parts:
-            weight.pack(self._context, part, row)
-            row += len(part)
+            if part.ndim != 2 or part.shape[1] != inputs:
+                raise ValueError(f"parts of one weight differ: {[part.shape for part in parts]}")
+        if is_gated(activation) and [len(part) for part in parts] != [len(parts[0])] * 2:
+            raise ValueError(f"an activation takes a gate and an up of one size, got {[part.shape for part in parts]}")
+        runs = _alike(parts, quantization)
+        remaining = activation if is_gated(activation) and len(runs) > 1 else None  # of halves of two formats
+        if remaining not in (None, "silu"):
+            raise ValueError(f"a gate and an up of two formats have no activation {activation}")
+        pieces = [self._pack(run, quantization, activation if remaining is None else None) for run in runs]
+        weight = pieces[0] if len(pieces) == 1 else PackedWeight.stack(self._library, pieces, remaining)
         if biases is not None:
             weight.set_bias(np.concatenate([np.asarray(bias).astype(np.float32) for bias in biases]))
         return weight
+
+    def _pack(self, parts: Sequence[WeightPart], quantization: Quantization | None, activation: str | None) -> PackedWeight:
+        weight = self._unpacked(parts, quantization, activation)
+        row = 0
+        for part in parts:
+            weight.put(self._context, part, row)
+            row += len(part)
+        if isinstance(parts[0], PackedTensor) and parts[0].order is not None:
+            weight.set_order(parts[0].order)
+        return weight
+
+    def _unpacked(
+        self, parts: Sequence[WeightPart], quantization: Quantization | None, activation: str | None
+    ) -> PackedWeight:
+        """A weight for parts of one kind, nothing put into it yet."""
+        shape = sum(map(len, parts)), parts[0].shape[1]
+        return PackedWeight(self._library, self._context, shape, WeightFormat.of(parts[0], quantization), activation)
 
     def weight_bytes(
         self,
@@ -114,11 +119,9 @@ class CpuOps:
         activation: str | None = None,
     ) -> int:
         """Bytes of the panels; memory for them is reserved, and not touched."""
-        shape = sum(map(len, parts)), parts[0].shape[1]
-        if any(isinstance(part, PackedTensor) for part in parts):
-            return PackedWeight(self._library, self._context, shape, np.dtype(np.float32), None, activation).nbytes
-        dtype = np.asarray(parts[0]).dtype
-        return PackedWeight(self._library, self._context, shape, dtype, quantization, activation).nbytes
+        runs = _alike(parts, quantization)
+        own = activation if len(runs) == 1 else None  # without it the panels are as large
+        return sum(self._unpacked(run, quantization, own).nbytes for run in runs)
 
     def expert_weights(self, gate_up: Sequence[PackedWeight], down: Sequence[PackedWeight]) -> NativeExperts:
         """The weights of the experts in their order, all of one shape and format."""
@@ -224,9 +227,21 @@ class CpuOps:
             raise ValueError(f"expected rows of {weight.in_features}, got {width}")
         y = self._target((rows, weight.columns), residual)
         adds = int(residual is not None)
+        if weight.activation is not None:
+            return self._activated(x, weight, residual)
         source, target = calls.address(x), calls.writable(y)
         calls.call(self._library.octavo_linear, calls.context(), weight.pointer, source, rows, target, adds)
         return y
+
+    def _activated(self, x: Array, weight: PackedWeight, residual: Array | None) -> Array:
+        """A gate and an up of two formats: their products, and then the activation."""
+        if residual is not None:
+            raise ValueError("a gate and an up of two formats have no residual")
+        calls, rows = self._calls, x.shape[0]
+        both = calls.new(rows, weight.out_features)
+        arguments = calls.context(), weight.pointer, calls.address(x), rows, calls.address(both), 0
+        calls.call(self._library.octavo_linear, *arguments)
+        return self.silu_and_multiply(both)
 
     def linear_heads(self, x: Array, weights: NativeHeads) -> Array:
         """[t, n * in] -> [t, n * out]: each head's part times its own weight."""
@@ -516,6 +531,27 @@ class CpuOps:
     def __del__(self) -> None:
         if self._context is not None:
             self._library.octavo_close(self._context)
+
+
+def _alike(parts: Sequence[WeightPart], quantization: Quantization | None) -> list[list[WeightPart]]:
+    """The parts in runs that one format and one order of the inputs can hold."""
+    runs: list[list[WeightPart]] = []
+    for part in parts:
+        if runs and _is_alike(runs[-1][0], part, quantization):
+            runs[-1].append(part)
+        else:
+            runs.append([part])
+    return runs
+
+
+def _is_alike(first: WeightPart, second: WeightPart, quantization: Quantization | None) -> bool:
+    if WeightFormat.of(first, quantization) != WeightFormat.of(second, quantization):
+        return False
+    if not isinstance(first, PackedTensor) or not isinstance(second, PackedTensor):
+        return first.dtype == second.dtype if isinstance(first, np.ndarray) and isinstance(second, np.ndarray) else False
+    if first.order is None or second.order is None:
+        return first.order is second.order
+    return np.array_equal(first.order, second.order)
 
 
 def _choose_isa(isa: str) -> str:

@@ -227,14 +227,15 @@ class NumpyOps:
 
 def _piece(part: WeightPart, quantization: Quantization | None) -> NumpyPiece:
     if isinstance(part, PackedTensor):
-        packing = part.packing
-        return NumpyPiece(part.dequantized(), packing if packing.rounds_activations else None, part.order)
+        return NumpyPiece(part.dequantized(), part.packing, part.order)
     matrix = _float32(part)
     return NumpyPiece(matrix if quantization is None else round_weight(matrix, quantization), quantization)
 
 
 def _rounded(x: Array, piece: NumpyPiece) -> Array:
-    return x if piece.rounding is None else round_activations(x, piece.rounding, piece.order)
+    if piece.rounding is None or not piece.rounding.rounds_activations:
+        return x
+    return round_activations(x, piece.rounding, piece.order)
 
 
 def _float32(values: NDArray[Any]) -> Array:

@@ -10,14 +10,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from octavo.kernels.ops import Array, Quantization
-from octavo.kernels.packed import Packing
+from octavo.kernels.packed import FLOAT8, Packing
 
 _LARGEST = {8: np.float32(127), 16: np.float32(127 * 256)}
+_LARGEST_FLOAT8 = np.float32(448)
 _LARGEST_HALF = np.float32(65504)
 
 
 def round_weight(matrix: Array, quantization: Quantization) -> Array:
     """[out, in] -> the nearest values that scales and integers can express, as float32."""
+    if quantization.is_float:
+        return _round_float8(matrix)
     if quantization.bits == 8:
         return _round(matrix, _LARGEST[8])
     grouped = _in_groups(matrix, quantization.group, "edge")  # [out, groups, group]
@@ -38,6 +41,13 @@ def round_activations(x: Array, weight: Quantization | Packing, order: NDArray[n
     group = weight.activation_group or x.shape[1]
     rounded = _round(_in_groups(x, group, "constant"), _LARGEST[weight.activation_bits])
     return np.ascontiguousarray(rounded.reshape(len(x), -1)[:, : x.shape[1]])
+
+
+def _round_float8(matrix: Array) -> Array:
+    most = np.abs(matrix).max(axis=-1, keepdims=True)
+    inverse = np.divide(_LARGEST_FLOAT8, most, out=np.zeros_like(most), where=most > 0)
+    rounded: Array = (matrix * inverse).astype(FLOAT8).astype(np.float32) * (most / _LARGEST_FLOAT8)
+    return rounded
 
 
 def _half(values: Array) -> Array:
