@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -20,8 +21,8 @@ from schemathesis.specs.openapi.checks import (
 from octavo.server.openapi import document
 from tests.e2e.conftest import MODEL, serve
 from tests.models.tiny import tiny_checkpoint, tiny_config
+from tests.pooling.small import decoder_embedder, write_model
 from tests.server.process import ServerProcess
-from tests.tools.write_safetensors import write_json, write_safetensors
 
 pytestmark = pytest.mark.clients
 
@@ -46,32 +47,42 @@ schema = schemathesis.openapi.from_dict(json.loads(document()))
 schema.config.phases.coverage.enabled = IS_NIGHTLY  # each constraint of each field kept and broken: some 4,000 requests
 
 
-@pytest.fixture(scope="module")
-def server(smollm2: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
-    """A small random model with the tokenizer of a real one: answers cost little, and grammars are real."""
-    folder = tmp_path_factory.mktemp("tiny")
+KINDS = {"/v1/embeddings": "embedder", "/pooling": "embedder", "/classify": "classifier"}
+
+
+def kind_of(path: str) -> str:
+    """What the model must be there for."""
+    return "scorer" if path.endswith(("score", "rerank")) else KINDS.get(path, "generator")
+
+
+def write_generator(folder: Path) -> Path:
+    """A small random model of SmolLM2's vocabulary."""
     config = tiny_config(vocab_size=49_152, tie_word_embeddings=True)
-    tensors = tiny_checkpoint(config).tensors
-    shapes = {name: tensor.shape for name, tensor in tensors.items()}
-    write_safetensors(folder / "model.safetensors", "float32", shapes, iter(tensors.values()))
-    write_json(folder / "config.json", config)
-    options = (
-        "--tokenizer",
-        str(smollm2),
-        "--max-model-len",
-        "128",
-        "--enable-auto-tool-choice",
-        "--tool-call-parser",
-        "hermes",
-    )
-    with serve(folder, *options) as server:
-        server.wait_for_log("  ready ")
-        yield server
+    return write_model(folder, config, tiny_checkpoint(config).tensors)
+
+
+@pytest.fixture(scope="module")
+def servers(smollm2: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, ServerProcess]]:
+    """One of each kind. The models are small and random: answers cost little, and the grammars are real."""
+    folder = tmp_path_factory.mktemp("small")
+    options = ("--tokenizer", str(smollm2), "--enable-auto-tool-choice", "--tool-call-parser", "hermes")
+    started = {
+        "generator": serve(write_generator(folder / "generator"), *options, "--max-model-len", "128"),
+        "embedder": serve(decoder_embedder(folder / "embedder"), "--max-model-len", "128"),
+        "classifier": serve(decoder_embedder(folder / "classifier", labels=3), "--max-model-len", "128"),
+        "scorer": serve(decoder_embedder(folder / "scorer", labels=1), "--max-model-len", "128"),
+    }
+    with ExitStack() as stack:
+        servers = {kind: stack.enter_context(server) for kind, server in started.items()}
+        for server in servers.values():
+            server.wait_for_log("  ready ")
+        yield servers
 
 
 @schema.parametrize()
 @SAMPLE
-def test_every_answer_is_as_the_document_says(case: schemathesis.Case, server: ServerProcess) -> None:
+def test_every_answer_is_as_the_document_says(case: schemathesis.Case, servers: dict[str, ServerProcess]) -> None:
     if isinstance(case.body, dict) and isinstance(case.body.get("model"), str):
         case.body["model"] = MODEL  # all other names are 404
+    server = servers[kind_of(case.operation.path)]
     case.call_and_validate(base_url=server.address, headers=server.http.headers, checks=CHECKS)

@@ -282,6 +282,6 @@ def test_the_openapi_document_describes_every_route(server: RunningServer) -> No
     operations = [operation["operationId"] for item in document["paths"].values() for operation in item.values()]
     assert len(operations) == len(set(operations))
     prompt = document["components"]["schemas"]["CompletionRequest"]["properties"]["prompt"]
-    assert {"type": "string"} in prompt["anyOf"]
+    assert {"type": "string", "minLength": 1} in prompt["anyOf"]
     methods = {(path, method) for path, item in document["paths"].items() for method in item}
     assert {("/ping", "get"), ("/ping", "post"), ("/v1/completions", "post")} <= methods

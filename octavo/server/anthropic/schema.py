@@ -8,7 +8,7 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from octavo.server.openai.conversation import TemplateVariables
-from octavo.server.openai.documented import Nucleus, OrAll, Positive, Seconds, Temperature
+from octavo.server.openai.documented import Blocks, Nucleus, OrAll, Positive, Seconds, Temperature
 from octavo.server.openai.schema import StopStrings
 
 
@@ -16,7 +16,7 @@ class Message(msgspec.Struct):
     """A turn: text, or blocks of text, images, thinking, tool uses (of the assistant) and their results (of the user)."""
 
     role: Literal["user", "assistant"]
-    content: str | list[dict[str, Any]]
+    content: str | Blocks
 
 
 class Tool(msgspec.Struct):

@@ -20,7 +20,7 @@ from octavo.sampling.params import SamplingParams
 from octavo.server.exchange import Exchange
 from octavo.server.generation import Choice, Generation, Prompt, Transcript
 from octavo.server.openai import schema
-from octavo.server.openai.documented import Natural, Positive
+from octavo.server.openai.documented import Natural, Nothing, Positive
 from octavo.server.openai.logprobs import (
     CompletionLogprobs,
     PromptLogprobs,
@@ -35,12 +35,13 @@ from octavo.server.state import Model, ServerState, offload
 
 MAX_PROMPTS = 2048
 DEFAULT_MAX_TOKENS = 16
+_TOKEN = {"type": "integer", "minimum": 0}
 _PROMPT_SCHEMA = {
     "anyOf": [
-        {"type": "string"},
-        {"type": "array", "items": {"type": "string"}},
-        {"type": "array", "items": {"type": "integer", "minimum": 0}},
-        {"type": "array", "items": {"type": "array", "items": {"type": "integer", "minimum": 0}}},
+        {"type": "string", "minLength": 1},
+        {"type": "array", "items": {"type": "string", "minLength": 1}, "minItems": 1},
+        {"type": "array", "items": _TOKEN, "minItems": 1},
+        {"type": "array", "items": {"type": "array", "items": _TOKEN, "minItems": 1}, "minItems": 1},
     ]
 }
 
@@ -55,7 +56,7 @@ class CompletionRequest(GenerationFields, kw_only=True):
     n: Positive = 1
     suffix: str | None = None
     add_special_tokens: bool = True
-    prompt_embeds: Any = None
+    prompt_embeds: Nothing = None
 
 
 class CompletionChoice(msgspec.Struct):

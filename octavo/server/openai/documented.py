@@ -15,25 +15,21 @@ _NAME = {"type": "string", "minLength": 1}
 _OBJECT = {"type": "object"}
 
 
+def _tagged(tag: str, **members: dict[str, Any]) -> dict[str, Any]:
+    """An object whose type is `tag`, with these members and perhaps others."""
+    properties = {"type": {"const": tag}, **members}
+    return {"type": "object", "properties": properties, "required": list(properties)}
+
+
 def _nullable(schema: dict[str, Any]) -> dict[str, Any]:
     return {"anyOf": [schema, {"type": "null"}]}
 
 
-_PART = {
-    "anyOf": [
-        _TEXT,
-        {
-            "type": "object",
-            "properties": {"type": {"enum": ["text", "input_text", "output_text"]}, "text": _TEXT},
-            "required": ["type", "text"],
-        },
-        {
-            "type": "object",
-            "properties": {"type": {"const": "refusal"}, "refusal": _TEXT},
-            "required": ["type", "refusal"],
-        },
-    ]
-}
+_PARTS = [
+    *(_tagged(kind, text=_TEXT) for kind in ("text", "input_text", "output_text")),
+    _tagged("refusal", refusal=_TEXT),
+]
+_PART = {"anyOf": [_TEXT, *_PARTS]}
 _CALL = {
     "type": "object",
     "properties": {
@@ -88,8 +84,36 @@ _NAMED_TOOL = {
     },
     "required": ["type", "function"],
 }
+_TEXTS = {"anyOf": [_TEXT, {"type": "array", "items": _tagged("text", text=_TEXT)}]}
+_BLOCK = {
+    "anyOf": [
+        _tagged("text", text=_TEXT),
+        _tagged("thinking", thinking=_TEXT),
+        _tagged("tool_use", id=_TEXT, name=_TEXT, input=_OBJECT),
+        _tagged("tool_result", tool_use_id=_TEXT, content=_TEXTS),
+    ]
+}
+_TURN = {
+    "type": "object",
+    "properties": {
+        "type": {"const": "message"},
+        "role": {"enum": ["user", "assistant", "system", "developer"]},
+        "content": {"anyOf": [_TEXT, {"type": "array", "items": {"anyOf": _PARTS}}]},
+    },
+    "required": ["role", "content"],
+}
+_ITEM = {
+    "anyOf": [
+        _TURN,
+        _tagged("function_call", call_id=_TEXT, name=_TEXT, arguments=_TEXT),
+        _tagged("function_call_output", call_id=_TEXT, output=_TEXT),
+        _tagged("reasoning", content={"type": "array", "items": _tagged("reasoning_text", text=_TEXT)}),
+    ]
+}
 
-Messages = Annotated[list[Any], Meta(extra_json_schema={"items": _MESSAGE})]
+Blocks = Annotated[list[dict[str, Any]], Meta(extra_json_schema={"items": _BLOCK, "minItems": 1})]
+Items = Annotated[list[dict[str, Any]], Meta(extra_json_schema={"items": _ITEM, "minItems": 1})]
+Messages = Annotated[list[Any], Meta(extra_json_schema={"items": _MESSAGE, "minItems": 1})]
 Tools = Annotated[list[Any], Meta(extra_json_schema={"items": _TOOL, "maxItems": MAX_TOOLS})]
 Choice = Annotated[
     Any,
@@ -103,4 +127,9 @@ Factor = Annotated[float, Meta(extra_json_schema={"exclusiveMinimum": 0})]
 Seconds = Annotated[float, Meta(extra_json_schema={"exclusiveMinimum": 0})]
 Positive = Annotated[int, Meta(extra_json_schema={"minimum": 1})]
 Natural = Annotated[int, Meta(extra_json_schema={"minimum": 0})]
+Off = Annotated[bool, Meta(extra_json_schema={"const": False})]  # these five are known, and refused at other values
+One = Annotated[int, Meta(extra_json_schema={"const": 1})]
+Zero = Annotated[int, Meta(extra_json_schema={"const": 0})]
+Nothing = Annotated[Any, Meta(extra_json_schema={"type": "null"})]
+NoItems = Annotated[list[Any], Meta(extra_json_schema={"maxItems": 0})]
 OrAll = Annotated[int, Meta(extra_json_schema={"minimum": -1})]  # -1 stands for all, or for no limit

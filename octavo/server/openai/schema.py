@@ -17,14 +17,31 @@ from octavo.sampling.params import check_beam_search as check_beam
 from octavo.sampling.structured import StructuredOutputsParams
 from octavo.sampling.validation import MAX_BAD_WORDS, MAX_LOGIT_BIAS_ENTRIES, MAX_STOP_STRINGS, MAX_STOP_TOKEN_IDS
 from octavo.server.exchange import Exchange
-from octavo.server.openai.documented import Factor, Natural, Nucleus, OrAll, Penalty, Seconds, Share, Temperature
+from octavo.server.openai.documented import (
+    Factor,
+    Natural,
+    NoItems,
+    Nothing,
+    Nucleus,
+    Off,
+    One,
+    OrAll,
+    Penalty,
+    Seconds,
+    Share,
+    Temperature,
+    Zero,
+)
 
 MAX_CHOICES = 16_384  # n times prompts of one request
 SYSTEM_FINGERPRINT = f"octavo-{octavo.__version__}"
 
 StopStrings = Annotated[list[str], Meta(max_length=MAX_STOP_STRINGS)]
 StopTokenIds = Annotated[list[int], Meta(max_length=MAX_STOP_TOKEN_IDS)]
-LogitBias = Annotated[dict[str, float], Meta(max_length=MAX_LOGIT_BIAS_ENTRIES)]
+LogitBias = Annotated[
+    dict[str, float],
+    Meta(max_length=MAX_LOGIT_BIAS_ENTRIES, extra_json_schema={"propertyNames": {"pattern": "^[0-9]+$"}}),
+]
 
 
 class StreamOptions(msgspec.Struct):
@@ -71,7 +88,7 @@ class GenerationFields(msgspec.Struct, kw_only=True):
     top_k: OrAll | None = None
     min_p: Share | None = None
     repetition_penalty: Factor | None = None
-    watermarking: bool | None = None
+    watermarking: Off | None = None
     length_penalty: float = 1.0
     stop_token_ids: StopTokenIds | None = None
     include_stop_str_in_output: bool = False
@@ -82,7 +99,7 @@ class GenerationFields(msgspec.Struct, kw_only=True):
     truncate_prompt_tokens: Annotated[int, Meta(ge=-1)] | None = None
     truncation_side: Literal["left", "right"] | None = None
     prompt_logprobs: OrAll | None = None
-    logprob_token_ids: list[Any] | None = None
+    logprob_token_ids: NoItems | None = None
     allowed_token_ids: list[int] | None = None
     bad_words: Annotated[list[str], Meta(max_length=MAX_BAD_WORDS)] | None = None
     response_format: ResponseFormat | None = None
@@ -93,21 +110,21 @@ class GenerationFields(msgspec.Struct, kw_only=True):
     session_id: str | None = None
     return_tokens_as_token_ids: bool | None = None
     return_token_ids: bool | None = None
-    return_weight_versions: bool = False
-    return_token_offsets: bool | None = False
-    routed_experts_prompt_start: int = 0
+    return_weight_versions: Off = False
+    return_token_offsets: Off | None = False
+    routed_experts_prompt_start: Zero = 0
     thinking_token_budget: int | None = None
     cache_salt: str | None = None
-    kv_transfer_params: Any = None
-    ec_transfer_params: Any = None
-    vllm_xargs: Any = None
-    repetition_detection: Any = None
-    stream_interval: Annotated[int, Meta(ge=1)] | None = None
-    best_of: int | None = None
-    guided_json: Any = None  # vLLM's names before `structured_outputs`
-    guided_regex: Any = None
-    guided_choice: Any = None
-    guided_grammar: Any = None
+    kv_transfer_params: Nothing = None
+    ec_transfer_params: Nothing = None
+    vllm_xargs: Nothing = None
+    repetition_detection: Nothing = None
+    stream_interval: Annotated[One, Meta(ge=1)] | None = None
+    best_of: One | None = None
+    guided_json: Nothing = None  # vLLM's names before `structured_outputs`
+    guided_regex: Nothing = None
+    guided_choice: Nothing = None
+    guided_grammar: Nothing = None
 
 
 # Known fields that cannot be honoured yet, with the values at which they ask for nothing.

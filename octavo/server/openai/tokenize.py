@@ -24,7 +24,7 @@ class TokenizeRequest(msgspec.Struct, kw_only=True):
 
     model: str | None = None
     prompt: str | None = None
-    messages: Messages = []
+    messages: Annotated[Messages, Meta(extra_json_schema={"minItems": 0})] = []
     add_special_tokens: bool | None = None
     return_token_strs: bool | None = False
     add_generation_prompt: bool = True

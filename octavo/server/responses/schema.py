@@ -8,7 +8,7 @@ import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
 from octavo.server.openai.conversation import TemplateVariables
-from octavo.server.openai.documented import Factor, Nucleus, OrAll, Penalty, Seconds, Share, Temperature
+from octavo.server.openai.documented import Factor, Items, Nucleus, OrAll, Penalty, Seconds, Share, Temperature
 from octavo.server.openai.schema import LogitBias, StopStrings, StopTokenIds
 
 Metadata = Annotated[dict[str, str], Meta(max_length=16)]
@@ -42,7 +42,7 @@ class ReasoningConfig(msgspec.Struct):
 class ResponsesRequest(msgspec.Struct, kw_only=True):
     """The body. Fields that are not here are accepted and ignored."""
 
-    input: str | list[dict[str, Any]]
+    input: str | Items
     model: str | None = None
     background: bool | None = False
     include: list[str] | None = None
