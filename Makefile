@@ -36,8 +36,9 @@ serve: $(VENV)/.serve
 test: $(VENV)/.test
 	$(TEST_ENVIRONMENT) $(VENV)/bin/python -m pytest $(TESTS)
 
-nightly: $(VENV)/.test
+nightly: $(VENV)/.test $(if $(filter tests,$(TESTS)),$(CLIENTS_VENV)/.clients)
 	$(TEST_ENVIRONMENT) $(VENV)/bin/python -m pytest --nightly $(TESTS)
+	$(if $(filter tests,$(TESTS)),$(MAKE) clients OPTIONS=--nightly)
 
 oracle: $(ORACLE_VENV)/.oracle
 	$(ORACLE_VENV)/bin/python -m pytest --oracle $(TESTS)
