@@ -29,6 +29,7 @@ def check_model(model: Model, cache: KVCache, path: Path, *, pools: bool = False
         seq_lens=np.array([tokens], np.int32),
         block_tables=np.zeros((1, 1), np.int32),
         logits_rows=positions,
+        token_types=np.zeros(tokens, np.int32) if model.config.is_encoder else None,
     )
     hidden = model.forward(batch, cache)
     cache.release()
