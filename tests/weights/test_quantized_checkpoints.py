@@ -11,6 +11,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from octavo.errors import LoadError
 from octavo.kernels.cpu.ops import CpuOps
@@ -419,6 +421,79 @@ def test_what_is_not_supported_is_refused_by_name(tmp_path: Path, config: dict[s
     with pytest.raises(LoadError, match=words) as info:
         logits(opened(write_quantized(tmp_path, config, pack)), NumpyOps())
     assert "\n" not in str(info.value)
+
+
+def test_integers_of_4_bits_in_bytes(tmp_path: Path) -> None:
+    def pack(name: str, matrix: Array) -> tuple[Tensors, Array]:
+        rounded = round_matrix(matrix, 4, -1, symmetric=True, scale=BFLOAT16)
+        return plain_integers(name, replace(rounded, codes=rounded.codes + 120), symmetric=True), rounded.values
+
+    config = compressed_config({"num_bits": 4, "strategy": "channel"}, format="int-quantized")
+    assert_numbers(write_quantized(tmp_path, config, pack))
+
+
+ANYTHING = st.recursive(
+    st.none() | st.booleans() | st.integers(-2, 200) | st.floats() | st.sampled_from(["", "re:(", "int", "4", "group"]),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(["bits", "format", "("]), inner, max_size=2),
+    max_leaves=4,
+)
+KEYS = (
+    "bits",
+    "group_size",
+    "checkpoint_format",
+    "dynamic",
+    "pack_dtype",
+    "quant_method",
+    "version",
+    "zero_point",
+    "format",
+)
+KEYS += ("ignore", "config_groups", "sparsity_config", "transform_config", "weight_block_size", "activation_scheme", "fmt")
+WEIGHT_KEYS = ("num_bits", "type", "symmetric", "strategy", "block_structure", "targets", "weights", "input_activations")
+
+
+@given(
+    name=st.sampled_from(sorted(FORMATS)),
+    key=st.sampled_from((*KEYS, *WEIGHT_KEYS)),
+    value=ANYTHING,
+    change=st.sampled_from(["none", "missing", "other shape", "other type"]),
+    seed=st.integers(0, 999),
+)
+def test_any_configuration_and_any_tensors_are_read_or_refused_in_one_line(
+    tmp_path_factory: pytest.TempPathFactory, name: str, key: str, value: Any, change: str, seed: int
+) -> None:
+    folder = tmp_path_factory.mktemp("any")
+    config, pack = FORMATS[name]
+    written = write_quantized(folder, config, lambda tensor, matrix: pack(tensor, matrix[:64, :64]))
+    tensors = {each: opened(written).stored(each) for each in opened(written).shapes()}
+    parts = [each for each in tensors if "up_proj" in each]
+    chosen = parts[seed % len(parts)]
+    if change == "missing":
+        del tensors[chosen]
+    elif change == "other shape":
+        tensors[chosen] = tensors[chosen].reshape(-1)[: seed % 7]
+    elif change == "other type":
+        tensors[chosen] = tensors[chosen].astype(np.float32)
+    config = json.loads(json.dumps(config))
+    group = config["config_groups"]["group_0"] if "config_groups" in config else config
+    {"targets": group, "weights": group, "input_activations": group}.get(
+        key, group.get("weights", config) if key in WEIGHT_KEYS else config
+    )[key] = value
+    (folder / "config.json").write_text(json.dumps(MODEL | {"quantization_config": config}))
+    write_safetensors(folder / "model.safetensors", tensors)
+    assert "\n" not in complaint(folder)
+
+
+def complaint(folder: Path) -> str:
+    """Why its projections cannot be read; empty if they can."""
+    try:
+        checkpoint = open_checkpoint(folder)
+        for each in {tensor.rpartition(".")[0] for tensor in checkpoint.shapes()}:
+            stored = checkpoint.projection(each)
+            assert stored is None or stored.read().shape == stored.shape
+    except LoadError as error:
+        return str(error)
+    return ""
 
 
 @pytest.mark.parametrize(

@@ -9,8 +9,16 @@ from __future__ import annotations
 import numpy as np
 
 from octavo.kernels.packed import PackedTensor, Packing
-from octavo.weights.checkpoint import StoredProjection
-from octavo.weights.quantized.source import Settings, StoredTensors, expect_shape, group_of, scale_dtype, stored_projection
+from octavo.weights.checkpoint import PLAIN_TYPES, StoredProjection
+from octavo.weights.quantized.source import (
+    Settings,
+    StoredTensors,
+    expect_shape,
+    group_of,
+    matrix_shape,
+    scale_dtype,
+    stored_projection,
+)
 from octavo.weights.quantized.unpack import unpack_awq
 
 
@@ -37,12 +45,12 @@ class AWQ:
         source, qweight, scales = self._source, f"{name}.qweight", f"{name}.scales"
         if source.type_name(qweight) is None:
             return None
-        inputs, words = source.shapes()[qweight]
+        inputs, words = matrix_shape(source, qweight, "I32")
         outputs = words * 8
         dtype = scale_dtype(source, scales)
-        groups = source.shapes()[scales][0]
+        groups, _ = matrix_shape(source, scales, *PLAIN_TYPES)
         expect_shape(source, scales, (groups, outputs))
-        expect_shape(source, f"{name}.qzeros", (groups, words))
+        expect_shape(source, f"{name}.qzeros", (groups, words), "I32")
         packing = Packing("int4", group_of(source, name, inputs, groups), dtype, "zero")
 
         def load() -> PackedTensor:

@@ -9,7 +9,6 @@ first, with weight_shape; weight I8 or F8_E4M3 [out, in]; weight_scale [out, gro
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,7 +25,9 @@ from octavo.weights.quantized.source import (
     elements,
     expect_shape,
     group_of,
+    matrix_shape,
     order_of,
+    positive_pair,
     scale_dtype,
     stored_projection,
 )
@@ -72,6 +73,8 @@ class CompressedTensors:
             raise LoadError(f"{source.path}: ignore must be a list and config_groups an object in the quantization_config")
         self._ignore = [str(each) for each in ignore]
         self._groups = [self._read_group(group) for group in groups.values()]
+        for pattern in (*self._ignore, *(target for group in self._groups for target in group.targets)):
+            self._check_pattern(pattern)
 
     def projection(self, name: str) -> StoredProjection | None:
         """See `Checkpoint.projection`."""
@@ -92,18 +95,20 @@ class CompressedTensors:
     def _integers(self, name: str, group: _Group, is_packed: bool) -> StoredProjection:
         source, bits = self._source, group.bits
         weight, scale = f"{name}.weight_packed" if is_packed else f"{name}.weight", f"{name}.weight_scale"
-        outputs, inputs = self._packed_shape(name, bits) if is_packed else source.shapes()[weight]
+        outputs, inputs = self._packed_shape(name, bits) if is_packed else matrix_shape(source, weight, "I8")
         dtype, stored_shape = scale_dtype(source, scale), source.shapes()[scale]
         groups = 1 if elements(stored_shape) in (1, outputs) else stored_shape[-1]
         if groups > 1:
             expect_shape(source, scale, (outputs, groups))
         zeros, index = f"{name}.weight_zero_point", f"{name}.weight_g_idx"
         packing = Packing(
-            "int4" if bits == 4 else "int8",
+            "int4" if is_packed and bits == 4 else "int8",
             group_of(source, name, inputs, groups),
             dtype,
             "none" if group.is_symmetric else "zero",
         )
+        if source.type_name(index) is not None:
+            expect_shape(source, index, (inputs,), "I32", "I64")
         extra = [f"{name}.weight_shape"] if is_packed else []
         extra += [each for each in (zeros, index) if source.type_name(each) is not None]
         extra += [each for each in (f"{name}.input_scale", f"{name}.input_zero_point") if source.type_name(each) is not None]
@@ -122,10 +127,8 @@ class CompressedTensors:
 
     def _packed_shape(self, name: str, bits: int) -> tuple[int, int]:
         source = self._source
-        outputs, words = source.shapes()[f"{name}.weight_packed"]
-        if source.type_name(f"{name}.weight_packed") != "I32":
-            raise self._settings.refuse(f"{name}.weight_packed of {source.type_name(f'{name}.weight_packed')}", "I32")
-        expect_shape(source, f"{name}.weight_shape", (2,))
+        outputs, words = matrix_shape(source, f"{name}.weight_packed", "I32")
+        expect_shape(source, f"{name}.weight_shape", (2,), "I64", "I32")
         shape = source.stored(f"{name}.weight_shape").tolist()
         if shape[0] != outputs or -(-shape[1] * bits // 32) != words:
             raise LoadError(
@@ -136,8 +139,12 @@ class CompressedTensors:
     def _zeros(self, name: str, is_packed: bool, bits: int, shape: tuple[int, int]) -> NDArray[np.uint8]:
         outputs, groups = shape
         if is_packed:
-            expect_shape(self._source, name, (-(-outputs * bits // 32), groups))
+            expect_shape(self._source, name, (-(-outputs * bits // 32), groups), "I32")
             return np.ascontiguousarray(unpack_columns(self._source.stored(name), bits, outputs).T)
+        found = self._source.shapes().get(name)
+        if groups > 1 or found is None or elements(found) not in (1, outputs):
+            expect_shape(self._source, name, shape)
+        expect_shape(self._source, name, found or (), "I8")
         stored = _as_codes(self._source.stored(name)).reshape(-1, groups)
         return np.array(np.broadcast_to(stored, shape))
 
@@ -154,6 +161,14 @@ class CompressedTensors:
                     return group
         raise LoadError(f"{self._source.path}: {name} is stored quantized, but no config_groups target has it")
 
+    def _check_pattern(self, target: str) -> None:
+        try:
+            re.compile(target.removeprefix("re:") if target.startswith("re:") else "")
+        except re.error as error:
+            raise LoadError(
+                f"{self._source.path}: {target!r} in the quantization_config is no expression ({error})"
+            ) from None
+
     def _contradiction(self, name: str, found: str, group: _Group) -> LoadError:
         return LoadError(f"{self._source.path}: {name} is stored as {found}, but its config_groups say {group.kind}")
 
@@ -168,13 +183,12 @@ class CompressedTensors:
             raise self._settings.refuse(f"strategy {strategy!r} of {kind} weights", "tensor, channel, group, block (float)")
         if kind == "float" and weights.get("symmetric") is False:
             raise self._settings.refuse("asymmetric float weights", "symmetric ones")
-        block = weights.get("block_structure")
         return _Group(
             tuple(str(target) for target in value["targets"]),
             4 if bits == 4 else 8,
             str(kind),
             weights.get("symmetric", True) is not False,
-            (int(block[0]), int(block[1])) if isinstance(block, Sequence) and len(block) == 2 else None,
+            positive_pair(weights.get("block_structure")),
         )
 
 

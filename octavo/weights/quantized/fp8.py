@@ -18,6 +18,8 @@ from octavo.weights.quantized.source import (
     StoredTensors,
     elements,
     group_of,
+    matrix_shape,
+    positive_pair,
     refuse_nan_codes,
     scale_dtype,
     stored_projection,
@@ -40,9 +42,9 @@ class FP8:
         if form != "e4m3":
             raise settings.refuse(f"fmt {form!r}", "e4m3")
         block = settings.get("weight_block_size")
-        if block is not None and not (isinstance(block, list) and len(block) == 2 and all(type(n) is int for n in block)):
-            raise settings.refuse(f"weight_block_size {block!r}", "two numbers")
-        self._block = None if block is None else (block[0], block[1])
+        self._block = positive_pair(block)
+        if block is not None and self._block is None:
+            raise settings.refuse(f"weight_block_size {block!r}", "two positive numbers")
 
     def projection(self, name: str) -> StoredProjection | None:
         """See `Checkpoint.projection`."""
@@ -59,7 +61,7 @@ class FP8:
 def float8_projection(source: StoredTensors, name: str, scale: str, block: tuple[int, int] | None) -> StoredProjection:
     """`name.weight` with the scales in `scale`: one, one for each output, or for blocks or groups of inputs."""
     weight, dtype = f"{name}.weight", scale_dtype(source, scale)
-    outputs, inputs = source.shapes()[weight]
+    outputs, inputs = matrix_shape(source, weight, "F8_E4M3")
     rows, groups, group = _layout(source, name, scale, block, (outputs, inputs))
     packing = Packing("fp8_e4m3", group, dtype)
 

@@ -14,12 +14,13 @@ import numpy as np
 
 from octavo.errors import LoadError
 from octavo.kernels.packed import PackedTensor, Packing
-from octavo.weights.checkpoint import StoredProjection
+from octavo.weights.checkpoint import PLAIN_TYPES, StoredProjection
 from octavo.weights.quantized.source import (
     Settings,
     StoredTensors,
     expect_shape,
     group_of,
+    matrix_shape,
     order_of,
     scale_dtype,
     stored_projection,
@@ -56,16 +57,16 @@ class GPTQ:
             return None
         bits = self._bits_of(name)
         codes_per_word = 32 // bits
-        words, outputs = source.shapes()[qweight]
+        words, outputs = matrix_shape(source, qweight, "I32")
         inputs = words * codes_per_word
         dtype = scale_dtype(source, scales)
-        groups = source.shapes()[scales][0]
+        groups, _ = matrix_shape(source, scales, *PLAIN_TYPES)
         expect_shape(source, scales, (groups, outputs))
-        expect_shape(source, qzeros, (groups, -(-outputs // codes_per_word)))
+        expect_shape(source, qzeros, (groups, -(-outputs // codes_per_word)), "I32")
         packing = Packing("int4" if bits == 4 else "int8", group_of(source, name, inputs, groups), dtype, "zero")
         has_index = source.type_name(f"{name}.g_idx") is not None
         if has_index:
-            expect_shape(source, f"{name}.g_idx", (inputs,))
+            expect_shape(source, f"{name}.g_idx", (inputs,), "I32", "I64")
 
         def load() -> PackedTensor:
             order = order_of(source, f"{name}.g_idx", packing.group) if has_index else None

@@ -72,13 +72,25 @@ def scale_dtype(source: StoredTensors, name: str) -> np.dtype[Any]:
     return dtype
 
 
-def expect_shape(source: StoredTensors, name: str, shape: tuple[int, ...]) -> None:
-    """LoadError unless the tensor is there and has this shape."""
+def matrix_shape(source: StoredTensors, name: str, *types: str) -> tuple[int, int]:
+    """Of a tensor that is there. LoadError unless it is a matrix of one of these types, and holds something."""
+    shape, found = source.shapes()[name], source.type_name(name)
+    if found not in types or len(shape) != 2 or 0 in shape:
+        raise LoadError(
+            f"{source.path}: tensor {name} is {found} {list(shape)}, but a matrix of {' or '.join(types)} was expected"
+        )
+    return shape[0], shape[1]
+
+
+def expect_shape(source: StoredTensors, name: str, shape: tuple[int, ...], *types: str) -> None:
+    """LoadError unless the tensor is there and has this shape, and one of these types if there are any."""
     found = source.shapes().get(name)
     if found is None:
         raise LoadError(f"{source.path} has no tensor {name}, which belongs to its codes")
     if found != shape:
         raise LoadError(f"{source.path}: tensor {name} has shape {list(found)}, but the codes beside it need {list(shape)}")
+    if types and source.type_name(name) not in types:
+        raise LoadError(f"{source.path}: tensor {name} is {source.type_name(name)}; supported: {', '.join(types)}")
 
 
 def group_of(source: StoredTensors, name: str, inputs: int, groups: int, multiple: int = 16) -> int:
@@ -149,6 +161,17 @@ def refuse_nan_codes(source: StoredTensors, name: str, codes: NDArray[np.uint8])
     """LoadError where a code of E4M3 is not a number: no tool writes one."""
     if bool(np.any(codes & 0x7F == 0x7F)):
         raise LoadError(f"{source.path}: tensor {name} holds codes that are no numbers; the file is damaged")
+
+
+def positive_pair(value: Any) -> tuple[int, int] | None:
+    """Two positive numbers, in a list or as "128x128"; else None."""
+    pair = value.split("x") if isinstance(value, str) else value
+    if not isinstance(pair, list) or len(pair) != 2:
+        return None
+    first, second = (int(each) if isinstance(each, str) and each.isdecimal() else each for each in pair)
+    if type(first) is not int or type(second) is not int or min(first, second) < 1:
+        return None
+    return first, second
 
 
 def elements(shape: tuple[int, ...]) -> int:
