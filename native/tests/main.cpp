@@ -32,7 +32,7 @@ struct Packed {
     for (const bool tail : {true, false}) {
       const int64_t first = tail ? cut : 0, count = tail ? out - cut : cut;
       if (format < OCTAVO_GROUPED_INT8_A16) pack(own, random, format < 3 ? format : OCTAVO_BFLOAT16, in, first, count);
-      else put(own, random, offset == OCTAVO_ZERO, in, in / 32, first, count);
+      else if (count > 0) put(own, random, offset == OCTAVO_ZERO, in, in / 32, first, count);
     }
     const std::vector<float> bias = random.reals(out);
     if (seed % 2) ok(octavo_weight_bias(weight, bias.data()), "bias", own.isa);
