@@ -48,22 +48,13 @@ def tokenizer_from_gguf(metadata: Mapping[str, Any]) -> Tokenizer:
 
 def _byte_level(metadata: Mapping[str, Any], tokens: Sequence[str]) -> tuple[Backend, bool]:
     """Byte-level BPE, and whether it puts a BOS where the file does not say."""
-    import tokenizers
-    from tokenizers import decoders, models, normalizers
-
     if "tokenizer.ggml.merges" not in metadata:
         raise LoadError("the GGUF file's gpt2 tokenizer has no merges")
     rules = _pre_tokenization(metadata.get("tokenizer.ggml.pre"))
-    merges = _stored_merges(metadata)
     try:
-        model = models.BPE(vocab=_vocabulary(tokens), merges=merges, ignore_merges=rules.ignore_merges)
-    except Exception as error:  # the library raises nothing narrower
-        raise LoadError(f"the GGUF file's merges do not fit its vocabulary: {error}") from None
-    backend = tokenizers.Tokenizer(model)
-    if rules.nfc:
-        backend.normalizer = normalizers.NFC()
-    backend.pre_tokenizer = rules.build()
-    backend.decoder = decoders.ByteLevel()
+        backend = rules.backend(_vocabulary(tokens), _stored_merges(metadata))
+    except ValueError as error:
+        raise LoadError(f"the GGUF file's {error}") from None
     return backend, rules.add_bos
 
 

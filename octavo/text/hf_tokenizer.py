@@ -96,14 +96,16 @@ def _add_tokens(backend: Backend, declared: dict[int, Any]) -> None:
     from tokenizers import AddedToken
 
     known = backend.get_added_tokens_decoder()
+    added = []
     for id, token in sorted(declared.items()):
         text = _text(token)
         if id in known or text is None:
             continue
         flags = token if isinstance(token, dict) else {}
         options = {name: bool(flags[name]) for name in ("lstrip", "rstrip", "normalized", "single_word") if name in flags}
-        special = bool(flags.get("special"))
-        (backend.add_special_tokens if special else backend.add_tokens)([AddedToken(text, special=special, **options)])
+        options.setdefault("normalized", not flags.get("special"))
+        added.append(AddedToken(text, special=bool(flags.get("special")), **options))
+    backend.add_tokens(added)  # all at once: the library looks through all of them every time
 
 
 def _mark_special(backend: Backend, special_tokens: dict[str, str], config: dict[str, Any]) -> None:

@@ -5,10 +5,12 @@ The rules are those of the models' own tokenizer.json; a GGUF file holds only th
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from tokenizers import Tokenizer as Backend
     from tokenizers.pre_tokenizers import PreTokenizer
 
 _ENGLISH = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)"
@@ -47,6 +49,22 @@ class PreTokenization:
         splits = [pre_tokenizers.Split(Regex(pattern), behavior="isolated") for pattern in self.splits]
         byte_level = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=self.gpt2)
         return pre_tokenizers.Sequence([*splits, byte_level])
+
+    def backend(self, vocabulary: Mapping[str, int], merges: Sequence[tuple[str, str]]) -> Backend:
+        """The tokenizer of these tokens in byte characters and pairs of them. ValueError if they do not fit together."""
+        import tokenizers
+        from tokenizers import decoders, models, normalizers
+
+        try:
+            model = models.BPE(vocab=dict(vocabulary), merges=list(merges), ignore_merges=self.ignore_merges)
+        except Exception as error:  # the library raises nothing narrower
+            raise ValueError(f"merges do not fit its vocabulary: {error}") from None
+        backend = tokenizers.Tokenizer(model)
+        if self.nfc:
+            backend.normalizer = normalizers.NFC()
+        backend.pre_tokenizer = self.build()
+        backend.decoder = decoders.ByteLevel()
+        return backend
 
 
 _GPT2 = PreTokenization(gpt2=True)

@@ -45,6 +45,8 @@ def float_of(value: bytes) -> float:
 
 def _varint(message: bytes, position: int) -> tuple[int, int]:
     """Seven bits a byte, the lowest first; and where the next field begins."""
+    if position < len(message) and message[position] < 0x80:  # most
+        return message[position], position + 1
     value = shift = 0
     while position < len(message) and shift < 70:
         byte = message[position]

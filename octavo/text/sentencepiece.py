@@ -102,7 +102,8 @@ def convert_sentencepiece(model: SentencePieceModel, declared: Mapping[int, str]
         if id < len(names):
             names[id] = text
     backend = _bpe(model, names, declared) if model.kind == _BPE else _unigram(model, names, declared)
-    _set_up(backend, model, names, legacy)
+    known = set(declared.values())  # of these, the library cuts out those that are written as they are
+    _set_up(backend, model, [text for text in _user_defined(model) if text not in known or SPACE in text], legacy)
     from tokenizers import AddedToken
 
     control = [names[id] for id, piece in enumerate(model.pieces) if piece.kind == _CONTROL]
@@ -182,8 +183,9 @@ def _normalisation(model: SentencePieceModel) -> list[Any]:
     return [normalizers.Replace("\r\n", ends), table]
 
 
-def _set_up(backend: Backend, model: SentencePieceModel, names: list[str], legacy: bool) -> None:
-    """What is done before the model and after it, in SentencePiece's order."""
+def _set_up(backend: Backend, model: SentencePieceModel, whole: list[str], legacy: bool) -> None:
+    """What is done before the model and after it, in SentencePiece's order. The pieces `whole` are cut out, the longest
+    first."""
     from tokenizers import Regex, decoders, normalizers, pre_tokenizers
 
     steps: list[Any] = _normalisation(model)
@@ -197,7 +199,7 @@ def _set_up(backend: Backend, model: SentencePieceModel, names: list[str], legac
     cuts: list[Any] = []
     if model.adds_space and not legacy:
         cuts.append(pre_tokenizers.Metaspace(replacement=SPACE, prepend_scheme="first", split=False))
-    if whole := _user_defined(model):
+    if whole:
         cuts.append(pre_tokenizers.Split(Regex("|".join(map(re.escape, whole))), behavior="isolated"))
     if cuts:
         backend.pre_tokenizer = pre_tokenizers.Sequence(cuts)

@@ -128,9 +128,6 @@ def convert_tekken(content: Mapping[str, Any]) -> Converted:
 
 
 def _backend(ranks: Mapping[bytes, int], specials: Mapping[int, str], rules: PreTokenization) -> Backend:
-    import tokenizers
-    from tokenizers import decoders, models, normalizers
-
     characters = {byte: character for character, byte in byte_alphabet().items()}
     missing = [byte for byte in range(256) if bytes([byte]) not in ranks]
     if missing:
@@ -140,12 +137,7 @@ def _backend(ranks: Mapping[bytes, int], specials: Mapping[int, str], rules: Pre
     merges = [pair for text in vocabulary for pair in _splits(text, vocabulary)]
     for id, special in specials.items():
         vocabulary[special] = id
-    backend = tokenizers.Tokenizer(models.BPE(vocab=vocabulary, merges=merges, ignore_merges=True))
-    if rules.nfc:
-        backend.normalizer = normalizers.NFC()
-    backend.pre_tokenizer = rules.build()
-    backend.decoder = decoders.ByteLevel()
-    return backend
+    return replace(rules, ignore_merges=True).backend(vocabulary, merges)
 
 
 def _add_specials(backend: Backend, specials: Mapping[int, str]) -> None:

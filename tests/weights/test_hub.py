@@ -17,7 +17,7 @@ from octavo.config import EngineConfig
 from octavo.errors import LoadError
 from octavo.weights import hub
 from octavo.weights.hub import CountBytes, HubUnreachableError, resolve_model, resolve_tokenizer
-from octavo.weights.hub_files import HubId, parse_hub_id, select_files, select_tokenizer_files
+from octavo.weights.hub_files import HubId, parse_hub_id, select_files, select_files_with_code, select_tokenizer_files
 from tests.weights.hub_server import COMMIT, GOOD_TOKEN, HubState, Repository, run_hub
 
 BIG = bytes(range(256)) * 2000  # 512,000 bytes
@@ -309,11 +309,18 @@ def test_one_complete_set_of_weights_is_selected() -> None:
 
 
 def test_tokenizers_of_every_kind_are_fetched() -> None:
-    kinds = ["tokenizer.model", "tokenizer.model.v3", "tekken.json", "qwen.tiktoken"]
+    kinds = ["tokenizer.model", "tokenizer.model.v3", "tekken.json", "qwen.tiktoken", "vocab.json"]
     files = ["config.json", "model.safetensors", "training.model", *kinds]
     assert select_files(HubId("o/m"), files)[0] == ["model.safetensors", "config.json", *kinds]
     for kind in kinds:
         assert select_tokenizer_files(HubId("o/m"), ["README.md", "config.json", kind]) == (["config.json", kind], None)
+    assert select_files(HubId("o/m"), [*files, "merges.txt"])[0][-1] == "merges.txt"
+
+
+def test_code_is_fetched_only_where_it_is_trusted() -> None:
+    files = ["config.json", "model.safetensors", "modeling_x.py", "more/inner.py"]
+    assert select_files(HubId("o/m"), files)[0] == ["model.safetensors", "config.json"]
+    assert select_files_with_code(HubId("o/m"), files)[0] == ["model.safetensors", "config.json", *files[2:]]
 
 
 @pytest.mark.parametrize(
