@@ -10,8 +10,7 @@ constexpr int64_t kRowsPerItem = 96;        // packed activations of an item sta
 constexpr int64_t kSmallProduct = 1 << 15;  // multiply-adds below which waking threads costs more than it brings
 constexpr int64_t kSmallCopy = 1 << 15;     // floats
 
-// An item is one head and a run of rows: their parts are gathered and packed, and the result put in its place, by one thread
-// in memory of its own.
+// An item is one head and a run of rows: their parts are gathered and packed by one thread in memory of its own.
 class HeadProducts {
  public:
   HeadProducts(octavo_context& context, const octavo_weight* const* weights, int64_t heads)
@@ -25,7 +24,7 @@ class HeadProducts {
     const int threads = threads_for(context_, heads_ * rows * view_.in * view_.out, kSmallProduct);
     const int64_t run = std::min(rows, std::max<int64_t>(1, kRowsPerItem / kernels_.max_rows) * kernels_.max_rows);
     packed_bytes_ = ceil_div(run * view_.row_bytes, 64) * 64;
-    floats_ = kernels_.max_rows * view_.in + run * view_.columns();
+    floats_ = kernels_.max_rows * view_.in;
     packed_ = static_cast<char*>(context_.activations.reserve(static_cast<size_t>(threads * packed_bytes_ + 64)));
     own_ = static_cast<float*>(context_.experts.reserve(static_cast<size_t>(threads * floats_) * sizeof(float)));
     pool::parallel(threads, heads_ * ceil_div(rows, run), [&](int64_t item, int worker) {
@@ -39,9 +38,9 @@ class HeadProducts {
     const Weight& weight = weights_[head]->view;
     const int64_t in = view_.in, out = view_.columns();
     float* gathered = own_ + worker * floats_;
-    float* result = gathered + kernels_.max_rows * in;
     char* packed = packed_ + worker * packed_bytes_;
-    const LinearTask task{&weight, packed, rows, ceil_div(rows, kernels_.max_rows), result, out, false};
+    float* result = y + (first * heads_ + head) * out;
+    const LinearTask task{&weight, packed, rows, ceil_div(rows, kernels_.max_rows), result, heads_ * out, false};
     for (int64_t block = 0; block < task.blocks; ++block) {
       const int64_t start = task.first_row(block), count = task.first_row(block + 1) - start;
       for (int64_t r = 0; r < count; ++r)
@@ -49,7 +48,6 @@ class HeadProducts {
       kernels_.pack_rows(weight, gathered, count, packed + start * view_.row_bytes);
     }
     kernels_.multiply(task, 0, view_.panels, 0, task.blocks);
-    for (int64_t r = 0; r < rows; ++r) std::copy_n(result + r * out, out, y + ((first + r) * heads_ + head) * out);
   }
 
   octavo_context& context_;
