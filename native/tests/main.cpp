@@ -77,6 +77,26 @@ void products(const char* isa, int32_t format, uint64_t seed) {
   });
 }
 
+// Two formats below each other, the second with its inputs in an order of its own.
+void stacked(const char* isa, int32_t format, uint64_t seed) {
+  Random random(seed);
+  const int64_t in = 64 * random.integer(1, 3), out = random.integer(1, 75), rows = random.integer(1, 40);
+  const std::vector<float> x = random.reals(rows * in);
+  std::vector<int32_t> order;
+  for (int64_t i = 0; i < in; ++i) order.push_back(static_cast<int32_t>((i * 5 + 3) % in));  // in has no factor 5
+  same_bits("stack", isa, [&](const Handles& own) {
+    const Packed first(own, OCTAVO_BFLOAT16, OCTAVO_NO_ACTIVATION, in, out, seed);
+    const Packed second(own, format, OCTAVO_NO_ACTIVATION, in, out, seed + 1);
+    if (format >= OCTAVO_INT4_A16) ok(octavo_weight_order(second.weight, order.data()), "order", isa);
+    const octavo_weight* const pieces[] = {first.weight, second.weight};
+    octavo_weight* stack = octavo_weight_stack(pieces, 2);
+    std::vector<float> y(static_cast<size_t>(rows * 2 * out));
+    ok(octavo_linear(own.context, stack, x.data(), rows, y.data(), 0), "linear", isa);
+    octavo_weight_free(stack);
+    return y;
+  });
+}
+
 void experts(const char* isa, int32_t format, uint64_t seed) {
   Random random(seed);
   const int64_t unit = format < 3 ? 1 : 64;
@@ -262,6 +282,7 @@ int main(int count, char** arguments) {
     for (uint64_t seed = 0; seed < seeds; ++seed) {
       for (int32_t format = 0; format <= OCTAVO_FLOAT8; ++format) {
         products(isa, format, seed);
+        stacked(isa, format, seed);
         experts(isa, format, seed);
         heads(isa, format, seed);
       }
