@@ -81,7 +81,7 @@ def test_whose_code_computes_a_model(tmp_path: Path, smollm2: Path, monkeypatch:
 
 
 def family(name: str) -> dict[str, Any]:
-    """config.json of a small model that only Transformers knows (but for Llama)."""
+    """config.json of a small model, most of them of families that only Transformers has."""
     shape = {"vocab_size": 160, "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 2, "num_attention_heads": 4}
     shape |= {
         "num_key_value_heads": 2,
@@ -91,11 +91,15 @@ def family(name: str) -> dict[str, Any]:
         "pad_token_id": 0,
     }
     experts = {"num_experts": 4, "num_experts_per_tok": 2}
+    latents = {"num_key_value_heads": 4, "q_lora_rank": 32, "kv_lora_rank": 16}
+    latents |= {"qk_nope_head_dim": 16, "qk_rope_head_dim": 8, "v_head_dim": 16}
     return {
         "cohere": {**shape, "logit_scale": 0.25, "use_qk_norm": True},
         "cohere2": {**shape, "sliding_window": 20, "layer_types": ["sliding_attention", "full_attention"]},
         "stablelm": {**shape, "use_qkv_bias": True, "use_parallel_residual": True, "partial_rotary_factor": 0.25},
         "olmoe": {**shape, **experts},
+        "gpt_oss": {**shape, "head_dim": 16, "num_local_experts": 4, "num_experts_per_tok": 2, "sliding_window": 20},
+        "minicpm3": {**shape, **latents},
         "llama": shape,
     }[name]
 
@@ -133,7 +137,7 @@ def greedy(config: EngineConfig, prompts: list[list[int]]) -> tuple[list[list[in
 
 @pytest.mark.oracle
 @pytest.mark.parametrize("backend", BACKENDS)
-@pytest.mark.parametrize("name", ["cohere", "cohere2", "stablelm", "olmoe", "llama"])
+@pytest.mark.parametrize("name", ["cohere", "cohere2", "stablelm", "olmoe", "gpt_oss", "minicpm3", "llama"])
 def test_logits_and_greedy_ids_are_those_of_transformers(tmp_path: Path, name: str, backend: str) -> None:
     from tests.golden.transformers_reference import greedy_ids, reference_logits
 
