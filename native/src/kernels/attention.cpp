@@ -58,7 +58,12 @@ class Attention {
         scores_(static_cast<float*>(scratch) + 2 * partial_floats(shape_)),
         queries_(reinterpret_cast<Scalar*>(scores_ + kAttentionRows * kStepTokens)),
         last_values_(reinterpret_cast<Element*>(queries_ + kAttentionRows * shape_.key_rows)),
-        widened_(last_values_ + shape_.value_elements()) {}
+        widened_(last_values_ + shape_.value_elements()) {
+    for (int64_t r = 0; r < rows_; ++r) {
+      first_seen_[r] = task_.first_key(task_.position(r));
+      last_seen_[r] = task_.last_key(task_.position(r));
+    }
+  }
 
   void attend() {
     load_queries();
@@ -131,7 +136,7 @@ class Attention {
   void walk_split(int64_t split, Rows rows) {
     clear(rows);
     const int64_t end = (split + 1) * kSplitTokens;
-    const int64_t first = task_.first_key(task_.position(0)) / kStepTokens * kStepTokens;
+    const int64_t first = first_seen_[0] / kStepTokens * kStepTokens;
     int64_t key = split * kSplitTokens;
     for (key = key < first ? first : key; key < end && key <= last_key_; key += kStepTokens) step(key, rows);
   }
@@ -161,7 +166,7 @@ class Attention {
 
   INLINE_MEMBER void load_step(int64_t key, Step& step) {
     const int64_t left = last_key_ + 1 - key;
-    const int64_t first = task_.first_key(task_.position(0)) - key;
+    const int64_t first = first_seen_[0] - key;
     step.first_tile = first > 0 ? first / kTileTokens : 0;  // the blocks of those before may be gone
     step.end_tile = left < kStepTokens ? (left + kTileTokens - 1) / kTileTokens : kTilesPerStep;
     for (int64_t t = step.first_tile; t < step.end_tile; ++t) {
@@ -228,36 +233,45 @@ class Attention {
     }
   }
 
+  // Of the tiles that no row sees nothing is computed, as far as registers are filled without them.
   template <int kCount>
   void score(int64_t row, const Step& step) {
+    constexpr int64_t kWide = kAttentionVectors;
+    const int64_t count = step.end_tile - step.first_tile;
+    if (kWide > 2 && count == 1) return score_tiles<kCount, 1>(row, step, step.first_tile);
+    if (kWide > 2 && count == 2) return score_tiles<kCount, 2>(row, step, step.first_tile);
+    for (int64_t t = step.first_tile / kWide * kWide; t < step.end_tile; t += kWide) score_tiles<kCount, kWide>(row, step, t);
+  }
+
+  template <int kCount, int kVectors>
+  INLINE_MEMBER void score_tiles(int64_t row, const Step& step, int64_t first) {
     const int64_t steps = shape_.key_rows / kDepth;
     const int64_t stride = row == 0 ? kStoredStep : 0;
     const Scalar* q = queries_ + row * steps;
-    for (int64_t t = 0; t < kTilesPerStep; t += kAttentionVectors) {
-      Floats sums[kCount][kAttentionVectors];
-      UNROLL for (int r = 0; r < kCount; ++r) UNROLL for (int v = 0; v < kAttentionVectors; ++v) sums[r][v] = set(0.0f);
-      const Element* k[kAttentionVectors];
-      const char* next[kAttentionVectors];
-      UNROLL for (int v = 0; v < kAttentionVectors; ++v) {
-        k[v] = step.keys[t + v];
-        next[v] = step.next[t + v];
-      }
-      for (int64_t s = 0; s < steps; ++s) {
-        if constexpr (kFetches)
-          UNROLL for (int v = 0; v < kAttentionVectors; ++v) {
-            __builtin_prefetch(next[v]);
-            next[v] += stride;
-          }
-        typename Format::Vector b[kAttentionVectors];
-        UNROLL for (int v = 0; v < kAttentionVectors; ++v) b[v] = Format::load_step(k[v] + s * kLanes * kDepth);
-        UNROLL for (int r = 0; r < kCount; ++r) UNROLL for (int v = 0; v < kAttentionVectors; ++v)
-            Format::multiply_add(sums[r][v], q[r * steps + s], b[v]);
-      }
-      UNROLL for (int r = 0; r < kCount; ++r) UNROLL for (int v = 0; v < kAttentionVectors; ++v) {
-        if constexpr (Format::integer) sums[r][v] = multiply(Format::result(sums[r][v]), set(query_scales_[row + r]));
-        if constexpr (Storage::scaled) sums[r][v] = multiply(sums[r][v], load(step.key_scales + (t + v) * kLanes));
-        store(scores_ + (row + r) * kStepTokens + (t + v) * kLanes, sums[r][v]);
-      }
+    float* target = scores_ + row * kStepTokens + first * kLanes;
+    Floats sums[kCount][kVectors];
+    UNROLL for (int r = 0; r < kCount; ++r) UNROLL for (int v = 0; v < kVectors; ++v) sums[r][v] = set(0.0f);
+    const Element* k[kVectors];
+    const char* next[kVectors];
+    UNROLL for (int v = 0; v < kVectors; ++v) {
+      k[v] = step.keys[first + v];
+      next[v] = step.next[first + v];
+    }
+    for (int64_t s = 0; s < steps; ++s) {
+      if constexpr (kFetches)
+        UNROLL for (int v = 0; v < kVectors; ++v) {
+          __builtin_prefetch(next[v]);
+          next[v] += stride;
+        }
+      typename Format::Vector b[kVectors];
+      UNROLL for (int v = 0; v < kVectors; ++v) b[v] = Format::load_step(k[v] + s * kLanes * kDepth);
+      UNROLL for (int r = 0; r < kCount; ++r) UNROLL for (int v = 0; v < kVectors; ++v)
+          Format::multiply_add(sums[r][v], q[r * steps + s], b[v]);
+    }
+    UNROLL for (int r = 0; r < kCount; ++r) UNROLL for (int v = 0; v < kVectors; ++v) {
+      if constexpr (Format::integer) sums[r][v] = multiply(Format::result(sums[r][v]), set(query_scales_[row + r]));
+      if constexpr (Storage::scaled) sums[r][v] = multiply(sums[r][v], load(step.key_scales + (first + v) * kLanes));
+      store(target + r * kStepTokens + v * kLanes, sums[r][v]);
     }
   }
 
@@ -271,8 +285,7 @@ class Attention {
       store(now + i, load(rows.maxima + i));
     }
     for (int64_t r = 0; r < rows_; ++r) {
-      const int64_t position = task_.position(r);
-      const float here = mask(r, task_.first_key(position) - key, task_.last_key(position) - key);
+      const float here = mask(r, first_seen_[r] - key, last_seen_[r] - key);
       now[r] = before[r] > here ? before[r] : here;
     }
     for (int i = 0; i < 2 * kLanes; i += kLanes) {
@@ -363,11 +376,12 @@ class Attention {
 
   template <int kCount, int kVectors>
   INLINE_MEMBER void weigh_columns(int64_t row, const Step& step, Rows rows, int64_t column) {
-    float* target = rows.values + row * columns_ + column;
-    const int64_t stride = row == 0 ? columns_ / kLanes * kStoredStep : 0;
+    const int64_t columns = columns_;  // which a store could have changed, for all that the compiler knows
+    float* target = rows.values + row * columns + column;
+    const int64_t stride = row == 0 ? columns / kLanes * kStoredStep : 0;
     Floats sums[kCount][kVectors];
     UNROLL for (int r = 0; r < kCount; ++r) UNROLL for (int v = 0; v < kVectors; ++v) sums[r][v] =
-        Format::integer ? set(0.0f) : load(target + r * columns_ + v * kLanes);
+        Format::integer ? set(0.0f) : load(target + r * columns + v * kLanes);
     for (int64_t t = step.first_tile; t < step.end_tile; ++t) {
       const Element* value = step.values[t] + column * kDepth;
       const char* next = step.next[t] + shape_.key_bytes + column / kLanes * kStoredStep;
@@ -381,14 +395,14 @@ class Attention {
         UNROLL for (int v = 0; v < kVectors; ++v) b[v] = Format::load_step(value + v * kLanes * kDepth);
         UNROLL for (int r = 0; r < kCount; ++r) UNROLL for (int v = 0; v < kVectors; ++v)
             Format::multiply_add(sums[r][v], p[r * kStepScalars + s], b[v]);
-        value += columns_ * kDepth;
+        value += columns * kDepth;
       }
     }
     UNROLL for (int r = 0; r < kCount; ++r) UNROLL for (int v = 0; v < kVectors; ++v) {
-      float* column = target + r * columns_ + v * kLanes;
+      float* place = target + r * columns + v * kLanes;
       if constexpr (Format::integer)
-        sums[r][v] = fma(Format::result(sums[r][v]), set(weight_scales_[row + r]), load(column));
-      store(column, sums[r][v]);
+        sums[r][v] = fma(Format::result(sums[r][v]), set(weight_scales_[row + r]), load(place));
+      store(place, sums[r][v]);
     }
   }
 
@@ -442,6 +456,7 @@ class Attention {
   const AttentionTask& task_;
   const CacheShape& shape_;
   const int64_t rows_, columns_, last_key_;
+  int64_t first_seen_[kAttentionRows], last_seen_[kAttentionRows];  // by each row: neither falls from row to row
   const uint32_t tiles_per_block_;
   const Rows part_, total_;  // of the split at hand, and of all splits before it
   float* const scores_;      // [rows][64]
