@@ -84,6 +84,7 @@ void multiply_float8(const LinearTask& task, int64_t first_panel, int64_t last_p
   for (int64_t panel = first_panel; panel < last_panel; ++panel) {
     for (int64_t b = first_block; b < last_block; ++b) {
       const int64_t row = task.first_row(b), rows = task.first_row(b + 1) - row;
+      fetch_results(task, panel, row, rows);
       select_block(rows, std::make_integer_sequence<int, kLinearRows>{})(task, panel, row, b == first_block);
     }
   }

@@ -73,6 +73,7 @@ void multiply(const LinearTask& task, int64_t first_panel, int64_t last_panel, i
     for (int64_t b = first_block; b < last_block; ++b) {
       const int64_t row = task.first_row(b);
       const int64_t rows = task.first_row(b + 1) - row;
+      fetch_results(task, panel, row, rows);
       // The first block streams the panel in; the others find it in the cache and must not fetch it again.
       const bool streams = b == first_block;
       select_block<Format>(rows, std::make_integer_sequence<int, kLinearRows>{})(

@@ -104,6 +104,7 @@ void multiply_quantized(const LinearTask& task, int64_t first_panel, int64_t las
     for (int64_t b = first_block; b < last_block; ++b) {
       const int64_t row = task.first_row(b);
       const int64_t rows = task.first_row(b + 1) - row;
+      fetch_results(task, panel, row, rows);
       select_block<Codes, kGrouped, kPlanes>(rows, Rows{})(task, panel, row, b == first_block);
     }
   }
