@@ -23,7 +23,16 @@ ALIASES: dict[str, tuple[str, ...]] = {
 # Values that Transformers gives a family where its config.json has none; those of Llama are in `octavo.models.config`.
 _LAYER_NORM: dict[str, Any] = {"rms_norm_eps": 1e-5}
 _CHATGLM: dict[str, Any] = {"partial_rotary_factor": 0.5, "rms_norm_eps": 1e-5}
-_GEMMA: dict[str, Any] = {"tie_word_embeddings": True, "head_dim": 256}
+_GLM: dict[str, Any] = {
+    "rms_norm_eps": 1.5625e-07,
+    "partial_rotary_factor": 0.5,
+    "attention_bias": True,
+    "head_dim": 128,
+    "max_position_embeddings": 131072,
+}
+_QWEN: dict[str, Any] = {"max_position_embeddings": 32768, "max_window_layers": 28}
+_QWEN_MOE: dict[str, Any] = _QWEN | {"decoder_sparse_step": 1, "mlp_only_layers": []}
+_GEMMA: dict[str, Any] = {"tie_word_embeddings": True, "head_dim": 256, "max_position_embeddings": 8192}
 _GEMMA3: dict[str, Any] = _GEMMA | {
     "vocab_size": 262208,
     "num_attention_heads": 8,
@@ -38,30 +47,62 @@ DEFAULTS: dict[str, dict[str, Any]] = {
     "ChatGLMForConditionalGeneration": _CHATGLM,
     "ChatGLMModel": _CHATGLM,
     "DeepseekV2ForCausalLM": {"topk_method": "greedy"},
-    "DeepseekV3ForCausalLM": {"topk_method": "noaux_tc", "scoring_func": "sigmoid"},
+    "DeepseekV3ForCausalLM": {
+        "topk_method": "noaux_tc",
+        "scoring_func": "sigmoid",
+        "first_k_dense_replace": 3,
+        "routed_scaling_factor": 2.5,
+        "max_position_embeddings": 4096,
+    },
     "GemmaForCausalLM": _GEMMA,
     "Gemma2ForCausalLM": _GEMMA | {"sliding_window": 4096, "query_pre_attn_scalar": 256},
     "Gemma3ForCausalLM": _GEMMA3,
     "Gemma3ForConditionalGeneration": _GEMMA3,
-    "GlmForCausalLM": {"rms_norm_eps": 1.5625e-07, "partial_rotary_factor": 0.5, "attention_bias": True},
-    "Glm4ForCausalLM": {"rms_norm_eps": 1.5625e-07, "partial_rotary_factor": 0.5, "attention_bias": True},
-    "GPT2LMHeadModel": _LAYER_NORM | {"tie_word_embeddings": True, "hidden_act": "gelu_new"},
+    "GlmForCausalLM": _GLM,
+    "Glm4ForCausalLM": _GLM,
+    "GPT2LMHeadModel": _LAYER_NORM
+    | {"tie_word_embeddings": True, "hidden_act": "gelu_new", "max_position_embeddings": 1024},
     "GPTNeoXForCausalLM": _LAYER_NORM | {"partial_rotary_factor": 0.25, "hidden_act": "gelu", "attention_bias": True},
-    "GptOssForCausalLM": {"rms_norm_eps": 1e-5, "head_dim": 64, "attention_bias": True, "swiglu_limit": 7.0},
-    "MixtralForCausalLM": {"rms_norm_eps": 1e-5, "rope_theta": 1000000.0, "num_local_experts": 8, "num_experts_per_tok": 2},
+    "GptOssForCausalLM": {
+        "rms_norm_eps": 1e-5,
+        "head_dim": 64,
+        "attention_bias": True,
+        "swiglu_limit": 7.0,
+        "sliding_window": 128,
+        "max_position_embeddings": 131072,
+        "rope_theta": 150000.0,
+        "rope_scaling": {
+            "rope_type": "yarn",
+            "factor": 32.0,
+            "truncate": False,
+            "original_max_position_embeddings": 4096,
+        },
+    },
+    "MistralForCausalLM": {"sliding_window": 4096, "max_position_embeddings": 131072},
+    "MixtralForCausalLM": {
+        "rms_norm_eps": 1e-5,
+        "rope_theta": 1000000.0,
+        "num_local_experts": 8,
+        "num_experts_per_tok": 2,
+        "max_position_embeddings": 131072,
+    },
     "Olmo2ForCausalLM": {"rms_norm_eps": 1e-5},
     "OPTForCausalLM": _LAYER_NORM | {"tie_word_embeddings": True, "hidden_act": "relu"},
-    "Phi3ForCausalLM": {"rms_norm_eps": 1e-5},
-    "Qwen2MoeForCausalLM": {"decoder_sparse_step": 1, "mlp_only_layers": []},
-    "Qwen3MoeForCausalLM": {"decoder_sparse_step": 1, "mlp_only_layers": []},
-    "SmolLM3ForCausalLM": {"tie_word_embeddings": True, "rope_theta": 2000000.0},
-    "Starcoder2ForCausalLM": _LAYER_NORM | {"tie_word_embeddings": True, "hidden_act": "gelu_pytorch_tanh"},
+    "Phi3ForCausalLM": {"rms_norm_eps": 1e-5, "max_position_embeddings": 4096},
+    "Qwen2ForCausalLM": _QWEN,
+    "Qwen2MoeForCausalLM": _QWEN_MOE,
+    "Qwen3ForCausalLM": _QWEN | {"head_dim": 128},
+    "Qwen3MoeForCausalLM": _QWEN_MOE,
+    "SmolLM3ForCausalLM": {"tie_word_embeddings": True, "rope_theta": 2000000.0, "max_position_embeddings": 32768},
+    "Starcoder2ForCausalLM": _LAYER_NORM
+    | {"tie_word_embeddings": True, "hidden_act": "gelu_pytorch_tanh", "max_position_embeddings": 4096},
 }
+_NULL_SAYS_NONE = "sliding_window"  # the one key of which null is a value: that there is none
 
 
 def complete(raw: dict[str, Any], architecture: str) -> dict[str, Any]:
     """config.json with the usual name of every key that has another, and what the architecture leaves out. A missing key and
-    null are the same. Of a model that sees as well it is what describes the decoder."""
+    null are the same, but for sliding_window. Of a model that sees as well it is what describes the decoder."""
     text = raw.get("text_config")
     if isinstance(text, dict):
         of_both = {name: raw[name] for name in ("architectures", "eos_token_id") if name in raw}
@@ -71,7 +112,7 @@ def complete(raw: dict[str, Any], architecture: str) -> dict[str, Any]:
         if found.get(name) is None:
             found[name] = next((raw[other] for other in others if raw.get(other) is not None), None)
     for name, value in DEFAULTS.get(architecture, {}).items():
-        if found.get(name) is None:
+        if found.get(name) is None and not (name in raw and name == _NULL_SAYS_NONE):
             found[name] = value
     found |= _latent_head(found)
     return {name: value for name, value in found.items() if value is not None or name in raw}

@@ -47,8 +47,8 @@ def _read(raw: dict[str, Any], path: str, key: str, found: Any) -> dict[str, Any
     kind = rope.get("rope_type") or kind or "default"
     rope["rope_type"] = _ALIASES.get(kind, kind) if isinstance(kind, str) else kind
     for name in ("rope_theta", "partial_rotary_factor", _ORIGINAL):
-        if name in raw:
-            rope.setdefault(name, raw[name])
+        if rope.get(name) is None and raw.get(name) is not None:
+            rope[name] = raw[name]
     rope.setdefault("rope_theta", 10000.0)
     _check(path, key, rope)
     return rope

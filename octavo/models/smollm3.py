@@ -9,6 +9,7 @@ from octavo.layers.decoder import Decoder, PreNormLayer, pre_norm_layer
 from octavo.layers.mlp import GatedMLP
 from octavo.layers.rotary import Rotary
 from octavo.models.config import ModelConfig
+from octavo.models.windows import rotates
 from octavo.weights.checkpoint import Weights
 
 
@@ -29,10 +30,9 @@ class SmolLM3ForCausalLM(Decoder):
 
 
 def _rotated_layers(config: ModelConfig) -> list[bool]:
-    """For each layer: a 1 in no_rope_layers (which counts the other way round than its name), or all but every fourth."""
-    interval, listed = int(config.number("no_rope_layer_interval", 4)), config.raw.get("no_rope_layers")
-    if listed is None:
-        return [(i + 1) % interval != 0 for i in range(config.num_layers)]
-    if not isinstance(listed, list) or len(listed) != config.num_layers:
+    """LoadError for what does not say it of each layer."""
+    config.number("no_rope_layer_interval", 4)
+    listed = config.raw.get("no_rope_layers")
+    if listed is not None and (not isinstance(listed, list) or len(listed) != config.num_layers):
         raise LoadError(f"no_rope_layers in the model's configuration must have {config.num_layers} numbers, one a layer")
-    return [bool(each) for each in listed]
+    return [rotates(config.raw, layer) for layer in range(config.num_layers)]

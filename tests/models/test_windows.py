@@ -22,7 +22,8 @@ def windows(architecture: str, **changes: Any) -> tuple[int | None, ...]:
     ("architecture", "changes", "expected"),
     [
         ("LlamaForCausalLM", {"sliding_window": 8}, NONE),  # Llama has none, whatever a file says
-        ("MistralForCausalLM", {}, NONE),
+        ("MistralForCausalLM", {}, (4096,) * 4),
+        ("MistralForCausalLM", {"sliding_window": 8, "use_sliding_window": False}, NONE),
         ("MistralForCausalLM", {"sliding_window": None}, NONE),
         ("MistralForCausalLM", {"sliding_window": 8}, ALL),
         ("Phi3ForCausalLM", {"sliding_window": 8}, ALL),
@@ -34,6 +35,10 @@ def windows(architecture: str, **changes: Any) -> tuple[int | None, ...]:
             {"sliding_window": 8, "use_sliding_window": True, "max_window_layers": 3},
             (None, None, None, 8),
         ),
+        ("Qwen2ForCausalLM", {"sliding_window": 8, "use_sliding_window": True}, NONE),  # the 29th layer would have one
+        ("Qwen3ForCausalLM", {"sliding_window": 8, "use_sliding_window": True, "max_window_layers": 0}, ALL),
+        ("SmolLM3ForCausalLM", {"sliding_window": 8, "use_sliding_window": True}, (None, None, None, 8)),
+        ("MixtralForCausalLM", {}, NONE),
         ("MixtralForCausalLM", {"sliding_window": 8}, ALL),
         ("Qwen3MoeForCausalLM", {"sliding_window": 8}, NONE),
         ("Qwen3MoeForCausalLM", {"sliding_window": 8, "use_sliding_window": True}, ALL),
@@ -44,7 +49,15 @@ def windows(architecture: str, **changes: Any) -> tuple[int | None, ...]:
             {"sliding_window": 8, "use_sliding_window": True, "max_window_layers": 2},
             (8, None, None, None),
         ),
+        (
+            "Qwen2MoeForCausalLM",
+            {"sliding_window": 8, "use_sliding_window": True, "max_window_layers": 0},
+            NONE,
+        ),
         ("GptOssForCausalLM", {"sliding_window": 8}, (8, None, 8, None)),
+        ("GptOssForCausalLM", {}, (128, None, 128, None)),
+        ("Gemma2ForCausalLM", {}, (4096, None, 4096, None)),
+        ("Gemma2ForCausalLM", {"sliding_window": None}, NONE),
         ("Gemma2ForCausalLM", {"sliding_window": 8}, (8, None, 8, None)),
         ("Gemma3ForCausalLM", {"sliding_window": 8}, ALL),  # of which the sixth would see everything
         ("Gemma3ForCausalLM", {"sliding_window": 8, "sliding_window_pattern": 3}, (8, 8, None, 8)),

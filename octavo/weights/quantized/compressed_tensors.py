@@ -47,9 +47,6 @@ class _Group:
     is_symmetric: bool
     block: tuple[int, int] | None
 
-    def matches(self, name: str) -> bool:
-        return any(_matches(name, target) for target in self.targets)
-
 
 class CompressedTensors:
     """See `Scheme`."""
