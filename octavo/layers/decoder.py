@@ -115,7 +115,7 @@ class Decoder:
         """`layer` makes one of its weights and number. `norm` makes the last one, else it is an RMS norm.
         `embedding_scale`: by what embeddings are multiplied. `positions`: what is added to them for each position.
         `soft_cap`: of logits. `ends`: what embeddings go through to become hidden states, and these to meet the head."""
-        _check_layer_types(config)
+        _check_attention(config)
         self.config = config
         width = config.hidden_size if ends is None else ends[1].columns
         self.embedding, self.head = embedding_and_head(config, weights, ops, scale=embedding_scale, width=width)
@@ -146,8 +146,12 @@ class Decoder:
         return logits if self._soft_cap is None else self._ops.soft_cap(logits, self._soft_cap)
 
 
-def _check_layer_types(config: ModelConfig) -> None:
-    """What the windows were read from (`octavo.models.windows`)."""
+def _check_attention(config: ModelConfig) -> None:
+    """LoadError for what no decoder here computes: layers of other types than those that the windows were read from
+    (`octavo.models.windows`), and attention to what comes behind a token, as some embedding models have it."""
     unknown = set(config.raw.get("layer_types") or ()) - {"full_attention", "sliding_attention"}
     if unknown:
         raise LoadError(f"layers of the type {sorted(unknown)[0]!r} (layer_types) are not supported")
+    if config.flag("use_bidirectional_attention") or not config.flag("is_causal", True):
+        name = "use_bidirectional_attention true" if config.raw.get("is_causal", True) else "is_causal false"
+        raise LoadError(f"{name} is not supported in decoders; encoders attend in both directions (docs/models.md)")

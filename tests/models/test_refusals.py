@@ -37,6 +37,8 @@ SHAPES = {name: values["shapes"] for name, values in load().items()}
         ),
         ("qwen2", {"rope_scaling": YARN | {"beta_fast": "x"}}, "beta_fast of the rope parameters must be a positive number"),
         ("qwen3", {"layer_types": ["full_attention", "linear_attention", "full_attention"]}, "type 'linear_attention'"),
+        ("qwen2", {"is_causal": False}, "is_causal false is not supported in decoders; encoders attend in both directions"),
+        ("gemma3", {"use_bidirectional_attention": True}, "use_bidirectional_attention true is not supported in decoders"),
         ("qwen3", {"attention_bias": 1}, "attention_bias in the model's configuration must be true or false, but is 1"),
         ("baichuan", {"hidden_size": 5120, "num_attention_heads": 40}, "Baichuan 13B has ALiBi positions, which are not"),
         ("mixtral", {"num_experts_per_tok": 6}, "contradicts itself: 6 of 5 experts cannot be chosen"),
