@@ -95,8 +95,9 @@ class Intake:
             raise ValidationError(
                 "The model has no chat template: use /v1/completions, or start the server with --chat-template"
             )
+        if template_variables is not None:
+            check_template_variables(template_variables)
         variables = {**self.default_template_variables, **(template_variables or {})}
-        check_template_variables(variables)
         return template.render(
             normalize_messages(messages, template, fold_system=self.fold_system_message),
             tools,

@@ -80,7 +80,8 @@ def test_a_full_cache_takes_what_was_planned(
     smollm2: Path, dtype: str, quantization: str | None, cache: str, length: int
 ) -> None:
     """Weights and cache with the little that allocators, scratch memory and the header of the file take; a step of as many
-    tokens as may be, with logprobs of each, stays below the activations planned, and not far below."""
+    tokens as may be, with logprobs of each, stays below the activations planned, and not far below. What of these is kept
+    for the next step is a small part."""
     options = {"model": str(smollm2), "dtype": dtype, "quantization": quantization, "backend": "cpu"}
     options |= {"max_num_batched_tokens": length, "max_model_len": length, "num_gpu_blocks_override": length // 8}
     options |= {"kv_cache_dtype": cache}
@@ -88,7 +89,7 @@ def test_a_full_cache_takes_what_was_planned(
     fill = ("fill", [length - 1, length - 1], {})
     seen = measure(options, ("score", [length - 1], {"prompt_logprobs": 3}), fill)
     assert 0 < seen["loaded"] - seen["imported"] - plan.sizes.weights < 20 * MIB
-    assert 0 < seen["fill"] - seen["loaded"] - plan.kv_cache < 8 * MIB
+    assert 0 < seen["fill"] - seen["loaded"] - plan.kv_cache < 8 * MIB + plan.sizes.activations // 6
     peak = seen["score peak"] - seen["loaded"]
     assert 0.5 * plan.sizes.activations < peak - plan.kv_cache < plan.sizes.activations
     assert seen["closed"] - seen["imported"] < 24 * MIB
