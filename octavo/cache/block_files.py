@@ -9,10 +9,12 @@ renamed, so that a crash leaves no half one behind.
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import logging
 import os
 import re
+import stat
 from collections import OrderedDict, deque
 from collections.abc import Callable
 from concurrent.futures import Executor, Future
@@ -32,6 +34,16 @@ _FOLDER = re.compile(r"[0-9a-f]{64}")
 _FILE = re.compile(r"[0-9a-f]{64}\.(kv|tmp)")
 
 
+def _open_own(path: str, flags: int) -> int:
+    """For `open`: in a directory that others may write to, what lies in the place of a file of ours neither leads elsewhere
+    nor makes anybody wait. OSError if it is no plain file."""
+    descriptor = os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK, 0o600)
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise OSError(errno.EINVAL, "not a plain file", path)
+    return descriptor
+
+
 class LockedDirectory:
     """A directory that no other process uses so."""
 
@@ -40,7 +52,7 @@ class LockedDirectory:
         self.path = path
         try:
             path.mkdir(mode=0o700, parents=True, exist_ok=True)
-            self._lock = (path / _LOCK).open("w")
+            self._lock = os.fdopen(_open_own(str(path / _LOCK), os.O_WRONLY | os.O_CREAT), "wb")
         except OSError as error:
             raise self.unusable(error) from None
         try:
@@ -163,6 +175,12 @@ class BlockFiles:
             ended.append((block, succeeded))
         return ended
 
+    def forget(self, digest: bytes) -> None:
+        """Delete the block's file, if it has one or gets one."""
+        name = self._name(digest)
+        if name in self._files:
+            self._give_up(name)
+
     def clear(self) -> None:
         """Delete this model's files, those that are being written included."""
         for name in [name for name in self._files if name.startswith(self._identity.hex())]:
@@ -185,7 +203,8 @@ class BlockFiles:
                 if entry.name.endswith(".tmp"):
                     os.unlink(entry)
                 else:
-                    found.append((entry.stat().st_mtime_ns, f"{folder.name}/{entry.name}", entry.stat().st_size))
+                    status = entry.stat(follow_symlinks=False)
+                    found.append((status.st_mtime_ns, f"{folder.name}/{entry.name}", status.st_size))
         for _, name, size in sorted(found):
             self._files[name] = _File(size, is_complete=True)
             self.num_bytes += size
@@ -209,7 +228,7 @@ class BlockFiles:
         unfinished = path.with_suffix(".tmp")
         try:
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            with unfinished.open("wb") as file:
+            with open(unfinished, "wb", opener=_open_own) as file:
                 file.write(self._header(block.digest, content))
                 file.write(content)
             unfinished.replace(path)
@@ -224,7 +243,7 @@ class BlockFiles:
         path = self._directory / name
         header = bytearray(HEADER_BYTES)
         try:
-            with path.open("rb") as file:
+            with open(path, "rb", opener=_open_own) as file:
                 size = file.readinto(header) + file.readinto(content) + len(file.read(1))
             os.utime(path)
         except OSError:  # deleted meanwhile

@@ -252,3 +252,29 @@ def test_a_directory_that_cannot_be_used_is_refused_in_one_line(tmp_path: Path) 
     (tmp_path / "file").write_text("")
     with pytest.raises(ConfigError, match=r"--kv-offload-dir .*/file/sub cannot be used: Not a directory"):
         Store(tmp_path / "file" / "sub")
+
+
+def test_what_is_no_plain_file_is_neither_waited_for_nor_followed(tmp_path: Path) -> None:
+    store = Store(tmp_path / "cache")
+    store.save(1, 2)
+    elsewhere = tmp_path / "elsewhere"
+    fifo, link = sorted(paths(tmp_path / "cache"))
+    link.rename(elsewhere)
+    link.symlink_to(elsewhere)
+    fifo.unlink()
+    os.mkfifo(fifo)
+    assert not store.load(1)
+    assert not store.load(2)
+    store.disk.work(100)
+    assert list((tmp_path / "cache").glob("*/*")) == []
+    assert elsewhere.stat().st_size == FILE
+    store.close()
+
+
+def test_a_lock_that_leads_elsewhere_harms_nothing_there(tmp_path: Path) -> None:
+    (tmp_path / "precious").write_text("content")
+    (tmp_path / "cache").mkdir()
+    (tmp_path / "cache" / "octavo.lock").symlink_to(tmp_path / "precious")
+    with pytest.raises(ConfigError, match=r"--kv-offload-dir .*/cache cannot be used: "):
+        Store(tmp_path / "cache")
+    assert (tmp_path / "precious").read_text() == "content"
