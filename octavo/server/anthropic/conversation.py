@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, NoReturn
+from typing import Any
 
 import msgspec
 
-from octavo.errors import ValidationError
 from octavo.server.anthropic.schema import CountTokensRequest, Message, Tool, ToolChoice
+from octavo.server.members import refuse, text_member
 
 
 def chat_messages(body: CountTokensRequest) -> list[dict[str, Any]]:
@@ -29,7 +29,7 @@ def chat_tools(tools: Iterable[Tool] | None) -> list[dict[str, Any]] | None:
     converted = []
     for i, tool in enumerate(tools):
         if tool.type not in (None, "custom"):
-            _refuse(f"tools[{i}].type", f"{tool.type!r:.80} is not supported; give custom tools, which the client runs")
+            refuse(f"tools[{i}].type", f"{tool.type!r:.80} is not supported; give custom tools, which the client runs")
         function: dict[str, Any] = {"name": tool.name, "parameters": tool.input_schema}
         if tool.description is not None:
             function["description"] = tool.description
@@ -45,7 +45,7 @@ def chat_tool_choice(choice: ToolChoice | None) -> Any:
         return None
     if choice.type == "tool":
         if not choice.name:
-            _refuse("tool_choice.name", "must name a tool")
+            refuse("tool_choice.name", "must name a tool")
         return {"type": "function", "function": {"name": choice.name}}
     return "required" if choice.type == "any" else choice.type
 
@@ -58,7 +58,7 @@ def _turn(where: str, message: Message) -> list[dict[str, Any]]:
     if message.role == "assistant":
         return [_assistant(where, blocks)]
     results = [(i, block) for i, block in blocks if block.get("type") == "tool_result"]
-    others = [block for block in blocks if block not in results]
+    others = [(i, block) for i, block in blocks if block.get("type") != "tool_result"]
     turn = [_result(f"{where}[{i}]", block) for i, block in results]
     if others:
         texts = [{"type": "text", "text": _block_text(f"{where}[{i}]", block)} for i, block in others]
@@ -73,7 +73,7 @@ def _assistant(where: str, blocks: list[tuple[int, dict[str, Any]]]) -> dict[str
     for i, block in blocks:
         match block.get("type"):
             case "thinking":
-                thoughts.append(_member(f"{where}[{i}]", block, "thinking"))
+                thoughts.append(text_member(f"{where}[{i}]", block, "thinking"))
             case "redacted_thinking":
                 pass
             case "tool_use":
@@ -91,16 +91,16 @@ def _assistant(where: str, blocks: list[tuple[int, dict[str, Any]]]) -> dict[str
 def _call(where: str, block: dict[str, Any]) -> dict[str, Any]:
     arguments = block.get("input", {})
     if not isinstance(arguments, dict):
-        _refuse(f"{where}.input", "must be an object")
-    function = {"name": _member(where, block, "name"), "arguments": msgspec.json.encode(arguments).decode()}
-    return {"id": _member(where, block, "id"), "type": "function", "function": function}
+        refuse(f"{where}.input", "must be an object")
+    function = {"name": text_member(where, block, "name"), "arguments": msgspec.json.encode(arguments).decode()}
+    return {"id": text_member(where, block, "id"), "type": "function", "function": function}
 
 
 def _result(where: str, block: dict[str, Any]) -> dict[str, Any]:
     content = block.get("content") or ""
     return {
         "role": "tool",
-        "tool_call_id": _member(where, block, "tool_use_id"),
+        "tool_call_id": text_member(where, block, "tool_use_id"),
         "content": _text(f"{where}.content", content),
     }
 
@@ -110,23 +110,12 @@ def _text(where: str, content: Any) -> str:
     if isinstance(content, str):
         return content
     if not isinstance(content, list):
-        _refuse(where, "must be text or a list of blocks")
+        refuse(where, "must be text or a list of blocks")
     return "\n".join(_block_text(f"{where}[{i}]", block) for i, block in enumerate(content))
 
 
 def _block_text(where: str, block: Any) -> str:
     if not isinstance(block, dict) or block.get("type") != "text":
         kind = block.get("type") if isinstance(block, dict) else block
-        _refuse(where, f"is of type {kind!r:.80}, which this model cannot read; give text")
-    return _member(where, block, "text")
-
-
-def _member(where: str, block: dict[str, Any], name: str) -> str:
-    value = block.get(name)
-    if not isinstance(value, str):
-        _refuse(f"{where}.{name}", "must be text")
-    return value
-
-
-def _refuse(where: str, rule: str) -> NoReturn:
-    raise ValidationError(f"{where} {rule}.", parameter=where)
+        refuse(where, f"is of type {kind!r:.80}, which this model cannot read; give text")
+    return text_member(where, block, "text")

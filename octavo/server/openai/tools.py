@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NoReturn
+from typing import Any
 
 from octavo.errors import ValidationError
 from octavo.grammar.json_schema import enforceable
@@ -22,6 +22,7 @@ from octavo.parsing.tools.forced import (
 )
 from octavo.parsing.tools.json import JsonParser
 from octavo.sampling.structured import StructuredOutputsParams
+from octavo.server.members import refuse
 from octavo.server.openai.documented import MAX_TOOLS
 
 
@@ -128,26 +129,26 @@ def read_tools(
 
 def _bounded(tools: Sequence[Any]) -> Sequence[Any]:
     if len(tools) > MAX_TOOLS:
-        _refuse("tools", f"can have at most {MAX_TOOLS} entries, got {len(tools)}")
+        refuse("tools", f"can have at most {MAX_TOOLS} entries, got {len(tools)}")
     return tools
 
 
 def _function(where: str, tool: Any) -> tuple[str, Mapping[str, Any], bool]:
     if not isinstance(tool, dict):
-        _refuse(where, "must be an object with type and function")
+        refuse(where, "must be an object with type and function")
     if tool.get("type", "function") != "function":
-        _refuse(f"{where}.type", "must be 'function'")
+        refuse(f"{where}.type", "must be 'function'")
     function = tool.get("function")
     if not isinstance(function, dict):
-        _refuse(f"{where}.function", "must be an object with a name")
+        refuse(f"{where}.function", "must be an object with a name")
     name = function.get("name")
     if not isinstance(name, str) or not name:
-        _refuse(f"{where}.function.name", "must be a name")
+        refuse(f"{where}.function.name", "must be a name")
     parameters = function.get("parameters")
     if not isinstance(parameters, dict | None):
-        _refuse(f"{where}.function.parameters", "must be a JSON schema")
+        refuse(f"{where}.function.parameters", "must be a JSON schema")
     if not isinstance(function.get("strict"), bool | None):
-        _refuse(f"{where}.function.strict", "must be true or false")
+        refuse(f"{where}.function.strict", "must be true or false")
     return name, parameters or {}, bool(function.get("strict"))
 
 
@@ -163,7 +164,3 @@ def _mode(choice: Any, has_tools: bool) -> tuple[str, str | None]:
         rule = 'Only named tools, "none", "auto" or "required" are supported.'
         raise ValidationError(f"{text} {rule}", parameter="tool_choice")
     return "function", name
-
-
-def _refuse(where: str, rule: str) -> NoReturn:
-    raise ValidationError(f"{where} {rule}.", parameter=where)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any, NoReturn
+from typing import Any
 
-from octavo.errors import ValidationError
+from octavo.server.members import refuse, text_member
 from octavo.server.responses.schema import FunctionCallItem, Item, MessageItem, ReasoningItem
 
 _ROLES = ("user", "assistant", "system", "developer")
@@ -33,7 +33,7 @@ def chat_messages(given: str | Sequence[dict[str, Any]]) -> list[dict[str, Any]]
                 thoughts = _texts(f"{where}.content", item.get("content") or [])
                 _assistant(messages, begins=True)["reasoning_content"] = thoughts
             case kind:
-                _refuse(f"{where}.type", f"{kind!r:.80} is not supported; give messages, function calls and their outputs")
+                refuse(f"{where}.type", f"{kind!r:.80} is not supported; give messages, function calls and their outputs")
     return messages
 
 
@@ -43,7 +43,7 @@ def chat_tools(tools: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
     for i, tool in enumerate(tools):
         if tool.get("type") != "function":
             kind = f"{tool.get('type')!r:.80}"
-            _refuse(f"tools[{i}].type", f"{kind} is not supported; give functions, which the client runs")
+            refuse(f"tools[{i}].type", f"{kind} is not supported; give functions, which the client runs")
         function = {name: tool[name] for name in ("name", "description", "parameters") if tool.get(name) is not None}
         if tool.get("strict") and "parameters" in function:
             function["strict"] = True
@@ -75,7 +75,7 @@ def answer_messages(items: Iterable[Item]) -> list[dict[str, Any]]:
 def _add_message(messages: list[dict[str, Any]], where: str, item: dict[str, Any]) -> None:
     role, content = item.get("role"), item.get("content")
     if role not in _ROLES:
-        _refuse(f"{where}.role", f"must be one of {', '.join(_ROLES)}, got {role!r:.80}")
+        refuse(f"{where}.role", f"must be one of {', '.join(_ROLES)}, got {role!r:.80}")
     text = content if isinstance(content, str) else _texts(f"{where}.content", content)
     if role == "assistant" and messages and _is_thought(messages[-1]):
         messages[-1]["content"] = text
@@ -89,7 +89,7 @@ def _is_thought(message: dict[str, Any]) -> bool:
 
 
 def _add_call(messages: list[dict[str, Any]], where: str, item: dict[str, Any]) -> None:
-    id, name, arguments = (_member(where, item, member) for member in ("call_id", "name", "arguments"))
+    id, name, arguments = (text_member(where, item, member) for member in ("call_id", "name", "arguments"))
     _append_call(_assistant(messages), id, name, arguments)
 
 
@@ -101,7 +101,7 @@ def _append_call(message: dict[str, Any], id: str, name: str, arguments: str) ->
 def _add_result(messages: list[dict[str, Any]], where: str, item: dict[str, Any]) -> None:
     output = item.get("output")
     text = output if isinstance(output, str) else _texts(f"{where}.output", output)
-    messages.append({"role": "tool", "tool_call_id": _member(where, item, "call_id"), "content": text})
+    messages.append({"role": "tool", "tool_call_id": text_member(where, item, "call_id"), "content": text})
 
 
 def _assistant(messages: list[dict[str, Any]], *, begins: bool = False) -> dict[str, Any]:
@@ -113,22 +113,11 @@ def _assistant(messages: list[dict[str, Any]], *, begins: bool = False) -> dict[
 
 def _texts(where: str, parts: Any) -> str:
     if not isinstance(parts, list):
-        _refuse(where, "must be text or a list of parts")
+        refuse(where, "must be text or a list of parts")
     texts = []
     for i, part in enumerate(parts):
         kind = part.get("type") if isinstance(part, dict) else None
         if kind not in (*_TEXTS, "reasoning_text"):
-            _refuse(f"{where}[{i}]", f"is of type {kind!r:.80}, which this model cannot read; give text")
-        texts.append(_member(f"{where}[{i}]", part, "refusal" if kind == "refusal" else "text"))
+            refuse(f"{where}[{i}]", f"is of type {kind!r:.80}, which this model cannot read; give text")
+        texts.append(text_member(f"{where}[{i}]", part, "refusal" if kind == "refusal" else "text"))
     return "".join(texts)
-
-
-def _member(where: str, item: dict[str, Any], name: str) -> str:
-    value = item.get(name)
-    if not isinstance(value, str):
-        _refuse(f"{where}.{name}", "must be text")
-    return value
-
-
-def _refuse(where: str, rule: str) -> NoReturn:
-    raise ValidationError(f"{where} {rule}.", parameter=where)
