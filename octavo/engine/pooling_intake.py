@@ -126,12 +126,16 @@ class PoolingIntake:
         tokenizer = self.intake.tokenizer
         if tokenizer is None:
             return self.intake.token_ids(pair.first), work  # which says so
-        limit = None if truncation is None else truncation.limit(self.intake.max_model_len)
+        limit, limits = None, (pair.first_limit, pair.second_limit)
+        if truncation is not None:
+            limit = truncation.limit(self.intake.max_model_len)
+        else:
+            uncut = (text for text, most in zip((pair.first, pair.second), limits, strict=True) if most is None)
+            checks.check_characters("".join(uncut), self.intake.max_model_len, tokenizer.max_chars_per_token)
         if self.pooling.lower_case:
             pair = replace(pair, first=pair.first.lower(), second=pair.second.lower())
         if not self.pooling.is_encoder:
             return self._joined(pair, truncation), work
-        limits = pair.first_limit, pair.second_limit
         side = "right" if truncation is None else truncation.side
         token_ids, second_text, dropped = tokenizer.encode_pair(pair.first, pair.second, limits, limit, side)
         if truncation is not None:

@@ -102,6 +102,9 @@ def test_numbers_as_bytes(embedder: ServerProcess, vectors: np.ndarray, dtype: s
         assert base64.b64decode(in_json[i]["embedding"]) == data
         bits = np.frombuffer(data, np.dtype(f"u{kind.itemsize}").newbyteorder("<" if endianness == "little" else ">"))
         assert np.array_equal(bits.astype(f"u{kind.itemsize}").view(kind), vectors[i].astype(kind))
+    named = {**body, "encoding_format": "bytes", "request_id": "\x7f\u00e9\U0001f600"}
+    response = embedder.http.post("/v1/embeddings", json=named)
+    assert json.loads(response.headers["metadata"])["id"] == "embd-\x7f\u00e9\U0001f600"
     alone = embedder.http.post("/v1/embeddings", json={**body, "encoding_format": "bytes_only"})
     assert alone.content == response.content
     assert "metadata" not in alone.headers
@@ -271,6 +274,8 @@ def test_a_cross_encoder_ranks(scorer: ServerProcess) -> None:
         ({"query": "a", "documents": ["b"], "max_tokens_per_query": 512}, "must be less than max_model_len (512)"),
         ({"query": "a", "documents": ["b", "c " * 600]}, "Input 1 of the list: This model's maximum context length is 512"),
         ({"query": "a", "documents": ["b"] * 16385}, "at most 16384"),
+        ({"query": "a" * 100_000, "documents": ["b"]}, "However, your prompt contains 100001 characters"),
+        ({"query": "a" * 2**13, "documents": ["b"] * (2**13 + 1), "truncate_prompt_tokens": 9}, "can be at most 67108864"),
     ],
 )
 def test_wrong_rerank_requests_are_400(scorer: ServerProcess, body: Any, message: str) -> None:

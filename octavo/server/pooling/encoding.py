@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import json
 import sys
 from collections.abc import Sequence
 from typing import Any, Literal
@@ -89,5 +90,4 @@ class NumberFormat(msgspec.Struct, frozen=True):
 
 def _ascii(value: Any) -> bytes:
     """JSON that a header can hold: an id may have any character."""
-    text = msgspec.json.encode(value).decode()
-    return "".join(c if ord(c) < 127 else f"\\u{ord(c):04x}" for c in text if ord(c) < 65536).encode()
+    return json.dumps(value, separators=(",", ":")).replace("\x7f", r"\u007f").encode()

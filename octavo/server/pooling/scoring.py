@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 
 from octavo.engine.scoring import ScoringJob, TokenLimits, read_texts
+from octavo.errors import ValidationError
 from octavo.pooling.params import PoolingParams
 from octavo.server.exchange import Exchange
 from octavo.server.issues import Issue, SchemaError
@@ -16,8 +17,9 @@ from octavo.server.openai.conversation import TemplateVariables
 from octavo.server.pooling import schema
 from octavo.server.pooling.results import pool
 from octavo.server.pooling.schema import PoolingFields, PoolingUsage
-from octavo.server.state import Model, ServerState
+from octavo.server.state import Model, ServerState, offload
 
+MOST_REPEATED = 1 << 26  # characters of a query, counted with each document
 _NAMES = (("queries", "documents"), ("queries", "items"), ("data_1", "data_2"), ("text_1", "text_2"))
 
 
@@ -140,14 +142,31 @@ async def _score(
     _, model = server.ready()
     schema.check_supported(body)
     schema.check_count(len(second), "documents")
+    if model.intake.pooling is not None and model.intake.pooling.is_classifier:
+        _check_repetition(first, second)
     limits = TokenLimits.of(body.max_tokens_per_query, body.max_tokens_per_doc, model.intake.max_model_len)
     variables = {**(body.chat_template_kwargs or {})}
     if body.instruction is not None:
         variables["instruction"] = body.instruction
-    job = ScoringJob.of(model.intake, first, second, limits, model.intake.score_template, variables)
+    template = model.intake.score_template
+    job = await offload(
+        exchange.num_body_bytes, lambda: ScoringJob.of(model.intake, first, second, limits, template, variables)
+    )
     params = PoolingParams(use_activation=body.use_activation if job.is_cross_encoder else None, task=job.task)
     vectors, counts = await pool(server, exchange, body, job.inputs, params)
     return job.scores(vectors), job.counts(counts)
+
+
+def _check_repetition(first: Sequence[str], second: Sequence[str]) -> None:
+    """Of a model that reads pairs, one text once more with each of the others: a body of moderate size could ask for hours
+    of work."""
+    count = len(first[0]) * len(second) if len(first) == 1 else 0
+    if count > MOST_REPEATED:
+        raise ValidationError(
+            f"A text of {len(first[0])} characters cannot be scored with {len(second)} others in one request: both numbers "
+            f"multiplied can be at most {MOST_REPEATED}. Send fewer at a time.",
+            parameter="documents",
+        )
 
 
 def _texts(model: Model, body: ScoreRequest) -> tuple[list[str], list[str]]:
