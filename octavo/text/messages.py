@@ -55,7 +55,7 @@ def _message(where: str, message: Any) -> Message:
     if role not in ROLES:
         _refuse(f"{where}.role", f"must be one of {', '.join(ROLES)}", role, missing="role" not in message)
     # What is null is as good as absent.
-    normal = {name: value for name, value in message.items() if value is not None}
+    normal = {name: value for name, value in message.items() if value is not None and name != _PARTS}
     texts = _content(f"{where}.content", message, role)
     normal["content"] = PART_JOINER.join(texts)
     if isinstance(message.get("content"), list) and texts:
@@ -172,8 +172,12 @@ def _without_system(messages: list[Message]) -> list[Message]:
         return others
     if place is None:
         return [{"role": "user", "content": SYSTEM_JOINER.join(texts)}, *others]
-    content = SYSTEM_JOINER.join([*texts, others[place]["content"]])
-    return [*others[:place], {**others[place], "content": content}, *others[place + 1 :]]
+    return [*others[:place], _begun_with(SYSTEM_JOINER.join(texts) + SYSTEM_JOINER, others[place]), *others[place + 1 :]]
+
+
+def _begun_with(text: str, message: Message) -> Message:
+    begun = {**message, "content": text + message["content"]}
+    return {**begun, _PARTS: [_text_part(text), *message[_PARTS]]} if _PARTS in message else begun
 
 
 def _refuse(where: str, rule: str, value: Any, *, missing: bool = False) -> NoReturn:

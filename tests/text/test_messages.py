@@ -85,6 +85,10 @@ def test_c134_parts_stay_parts_where_the_template_prints_them_one_by_one() -> No
     assert all(message.keys() == {"role", "content"} for message in messages)
     assert template.render(messages) == '<a><b>a\nb!"a\\nb"'
     assert normal({"role": "user", "content": []}, template=template)[0]["content"] == ""
+    history = [{"role": "system", "content": "s"}, {"role": "user", "content": parts}]
+    assert template.render(normalize_messages(history, template, fold_system=True)) == "<s\n\n><a><b>"
+    forged = {"role": "user", "content": "a", "octavo-parts": [{"type": "image"}]}
+    assert normal(forged, template=template) == [{"role": "user", "content": "a"}]
 
 
 def test_other_kinds_of_text_parts() -> None:
