@@ -43,6 +43,7 @@ class Script(msgspec.Struct):
 
     outputs: dict[str, list[int]] = {}  # after the prepared ids, and for other requests: `default_token`
     row_errors: dict[str, int] = {}  # sequence name -> the output position whose step reports an error for its row
+    row_error: str | None = None  # the error's text
     failing_steps: list[int] = []  # steps (from 0) that raise
     exit_at_step: int | None = None  # the process ends with exit code 7 there
     step_seconds: float = 0.0
@@ -277,7 +278,8 @@ class ScriptedRunner:
         position = len(row.tokens) - len(request.prompt_token_ids)
         errors = self.script.row_errors
         if position in (errors.get(row.name), errors.get(row.request_name)):
-            return RowResult(scheduled.row, error=f"row error by script at output position {position}")
+            error = self.script.row_error or f"row error by script at output position {position}"
+            return RowResult(scheduled.row, error=error)
         prepared = self.outputs.get(row.name) or self.outputs.get(row.request_name) or []
         token = prepared[position] if position < len(prepared) else default_token(request, index, position)
         row.append(token)

@@ -99,6 +99,14 @@ class BlockPool:
             raise IntegrityError(f"block {block_id} is free and has no content")
         self.index.add(block_id, digest)
 
+    def forget(self, block_ids: Iterable[int]) -> None:
+        """These blocks, which are held, are not found any more, if they were."""
+        for block_id in block_ids:
+            if not self._ref_counts[block_id]:
+                raise IntegrityError(f"block {block_id} is free and cannot be forgotten")
+            if block_id in self.index:
+                self.index.remove(block_id)
+
     def forget_contents(self) -> None:
         """No block that was written before is found any more; those that are held stay so."""
         cached = [block_id for block_id in self._walk_free_list() if block_id in self.index]

@@ -34,7 +34,8 @@ class PrefixIndex:
     """Digest -> block. Every operation costs the same however many blocks there are.
 
     Several sequences may have computed the same block: each is known, so that a sequence's blocks are either all findable
-    or, after `clear`, none of them.
+    or, after `clear`, none of them. (Where blocks were discarded with a sequence that failed, others that had them too keep
+    what they hold behind those; it is overwritten in its turn.)
     """
 
     def __init__(self, reach: Reach) -> None:

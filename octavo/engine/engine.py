@@ -224,10 +224,8 @@ class Engine:
 
     def _queue(self, request: Request, without: frozenset[int] = frozenset(), grammar: Any = None) -> None:
         """The request's sequences wait for their turn."""
-        prompt_use, indexes = (
-            PromptUse(grammar=grammar),
-            [index for index in range(request.params.n) if index not in without],
-        )
+        prompt_use = PromptUse(grammar=grammar)
+        indexes = [index for index in range(request.params.n) if index not in without]
         sequences = {index: Sequence(request, index, self._pool, prompt_use) for index in indexes}
         self._sequences[request.request_id] = sequences
         for sequence in sequences.values():
@@ -289,8 +287,11 @@ class Engine:
         request = sequence.request
         sequence.scheduled_time = sequence.scheduled_time or now
         if result.error is not None:
+            is_refusal = result.error == MASKED
+            if not is_refusal:
+                self._discard(sequence)
             self._end(sequence, "error")
-            self._pending.append(_error_delta(request, sequence.index, result.error, result.error == MASKED))
+            self._pending.append(_error_delta(request, sequence.index, result.error, is_refusal))
             return
         if result.prompt_logprobs is not None:
             sequence.collect_prompt_logprobs(scheduled.start, result.prompt_logprobs)
@@ -352,6 +353,13 @@ class Engine:
             self._end(sequence, "error")
             message = f"The step that computed this request failed ({type(error).__name__}); the server's log says more."
             self._pending.append(_error_delta(sequence.request, sequence.index, message))
+
+    def _discard(self, sequence: Sequence) -> None:
+        """What the sequence's blocks hold may be why it failed, those included that it found: nobody finds them again."""
+        self._pool.forget(sequence.table.held_ids)
+        if self._swap is not None:
+            size = self._pool.block_size
+            self._swap.discard([sequence.block_digest(i, size) for i in range(sequence.num_computed // size)])
 
     def _end(self, sequence: Sequence, reason: str) -> None:
         self._scheduler.remove(sequence)

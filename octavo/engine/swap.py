@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import takewhile
 
 from octavo.cache.block_files import BlockFiles
@@ -164,6 +164,16 @@ class SwapManager:
         self._fresh, self._unsaved = [], []
         self._end_moves()
         self.release_held()
+
+    def discard(self, digests: Iterable[bytes]) -> None:
+        """Between two steps: content that is not right is not found any more, in host memory and in files either."""
+        for digest in digests:
+            block = self.host.find(digest)
+            if block is not None:
+                self.host.drop(block)
+            if self.files is not None:
+                self.files.forget(digest)
+        self._forget_given_up()
 
     def reset(self) -> None:
         """Between two steps: nothing that was computed before is found any more, in host memory and in files either."""

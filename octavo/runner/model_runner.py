@@ -15,7 +15,7 @@ from octavo.kernels.ops import Array, KVCache, Ops
 from octavo.models.registry import Model
 from octavo.runner.host_memory import HostMemory
 from octavo.runner.rows import Rows, StepRows
-from octavo.sampling.sampler import SampleResult
+from octavo.sampling.sampler import NOT_FINITE, SampleResult
 from octavo.sampling.state import SamplingState
 
 LOGITS_BYTES = 64 << 20  # of logits at once: the logprobs of a long prompt never need gigabytes
@@ -157,7 +157,7 @@ class ModelRunner:
             scores: list[TokenLogprobs] = []
             for start, logits in self._logits(model, hidden[first : first + count]):
                 if not np.isfinite(logits.max(axis=1)).all():
-                    result.error = "the model's logits are not finite"
+                    result.error = NOT_FINITE
                 scores += self._ops.token_logprobs(logits, targets[start : start + len(logits)].tolist(), top)
             result.prompt_logprobs = scores
             first += count

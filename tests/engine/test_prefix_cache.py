@@ -13,6 +13,7 @@ import pytest
 from octavo.engine.engine import Engine
 from octavo.engine.plan import StepPlan
 from octavo.engine.request import RequestDelta
+from octavo.sampling.sampler import MASKED
 from tests.engine.test_engine import count_calls, ids, run, shape
 from tests.scripted import PlanError, Script, ScriptedRunner, default_token, make_request, scripted_engine
 
@@ -53,6 +54,23 @@ def test_the_last_token_is_always_computed(length: int) -> None:
     ask(engine, "a", prompt_of(length))
     assert cached(ask(engine, "b", prompt_of(length))) == (length - 1) // 16 * 16
     assert plans[-1].scheduled[0].num_tokens == length - (length - 1) // 16 * 16
+
+
+def test_nobody_finds_the_blocks_of_one_that_failed() -> None:
+    engine, runner, _ = engine_of()
+    ask(engine, "a", prompt_of(40))
+    runner.script.row_errors = {"b": 0}
+    assert ask(engine, "b", prompt_of(60))[0].finish_reason == "error"  # its own blocks, and those that it found
+    assert engine.check_integrity()["cached"] == 0
+    assert cached(ask(engine, "c", prompt_of(60))) == 0
+    assert cached(ask(engine, "d", prompt_of(60))) == 48
+
+
+def test_one_that_no_token_is_left_for_leaves_its_blocks() -> None:
+    engine, runner, _ = engine_of()
+    runner.script.row_errors, runner.script.row_error = {"a": 0}, MASKED
+    assert ask(engine, "a", prompt_of(60))[0].is_refusal
+    assert cached(ask(engine, "b", prompt_of(60))) == 48
 
 
 def test_requests_in_one_step_share_what_the_step_computes() -> None:

@@ -133,6 +133,8 @@ class EngineMachine(RuleBasedStateMachine):
             clock=random.Random(1).random,
             swap=self.swap if self.has_swap else None,
         )
+        self.discarded: set[bytes] = set()  # digests of blocks that sequences with errors had
+        self.watch_discarded(self.engine._pool)
         self.tables: dict[SequenceName, tuple[int, list[int]]] = {}  # blocks that are full, after how many preemptions
         self.prompts: dict[str, list[int]] = {}
         self.expected: dict[SequenceName, Expected] = {}
@@ -140,6 +142,16 @@ class EngineMachine(RuleBasedStateMachine):
         self.refused = 0
         self.fails_next = self.has_failed = False
         self.failures_in_a_row = 0
+
+    def watch_discarded(self, pool: BlockPool) -> None:
+        forget = pool.forget
+
+        def watched(block_ids: list[int]) -> None:
+            self.discarded |= {pool.index._digests[block] for block in block_ids if block in pool.index}
+            forget(block_ids)
+            assert not any(block in pool.index for block in block_ids)
+
+        pool.forget = watched  # type: ignore[method-assign,assignment]
 
     def swap(self, pool: BlockPool) -> SwapManager:
         if self.directory is not None:
@@ -387,7 +399,8 @@ class EngineMachine(RuleBasedStateMachine):
         host = swap.host
         if self.files is None and not self.has_failed:
             for digest in (digest for digests in swap._kept.values() for digest in digests):
-                assert host.find(digest) is not None or self.engine._pool.index.find(digest) is not None
+                is_there = host.find(digest) is not None or self.engine._pool.index.find(digest) is not None
+                assert is_there or digest in self.discarded
         for digest, block in host._blocks.items():
             if block.is_ready:
                 assert self.runner._host[block.slot, :, 0].tolist() == TOKENS[digest]
@@ -402,7 +415,8 @@ class EngineMachine(RuleBasedStateMachine):
 
     def check_prefixes(self) -> None:
         """What is known can be found, and stays so: the block before a known one is known too, and is held or will be
-        given up later. (Where a window is all that is seen, blocks are found without those before.)"""
+        given up later, unless it was discarded. (Where a window is all that is seen, blocks are found without those
+        before.)"""
         if self.script.window is not None:
             return
         pool = self.engine._pool
@@ -413,8 +427,8 @@ class EngineMachine(RuleBasedStateMachine):
             blocks.setdefault(digest, []).append(block)
         for block, digest in digests.items():
             parent = PARENTS[digest]
-            if parent not in PARENTS:
-                continue  # the root of a first block
+            if parent not in PARENTS or parent in self.discarded:
+                continue  # it is the root of a first block, or those behind a discarded one are left to be overwritten
             places = [place.get(each, len(place)) for each in blocks[parent]]
             assert max(places) > place.get(block, len(place) - 1)
         for each in blocks.values():

@@ -345,6 +345,25 @@ def test_a_reset_empties_all_three_places(tmp_path: Path) -> None:
     assert swapping.run()[0].num_cached_tokens == 0
 
 
+def test_nothing_of_a_sequence_that_failed_is_found_in_host_memory_or_in_files(tmp_path: Path) -> None:
+    swapping = Swapping(directory=tmp_path, num_blocks=10)
+    swapping.ask("a", 30, 2)
+    swapping.run()
+    swapping.ask("other", 30, 2, label=200)
+    swapping.run()
+    swapping.runner.script.row_errors = {"b": 0}
+    swapping.ask("b", 30, 2)
+    assert swapping.run()[0].finish_reason == "error"
+    swapping.disk.work(1000)
+    swapping.ask("c", 30, 2)
+    deltas = swapping.run()
+    assert deltas[0].num_cached_tokens == 0
+    assert ids(deltas, "c") == expected("c", 30, 2)
+    stats = swapping.engine.stats()
+    assert stats.external_cache_hits > 0
+    assert stats.external_cache_hits + stats.prefix_cache_hits == 28  # all by b
+
+
 def test_a_failed_step_leaves_nothing_of_it_in_host_memory() -> None:
     swapping = Swapping(num_blocks=20, blocks_per_step=2)
     preempted(swapping)
