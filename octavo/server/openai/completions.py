@@ -6,10 +6,10 @@ import time
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Any
 
 import msgspec
-from msgspec import UNSET, Meta, UnsetType
+from msgspec import UNSET, UnsetType
 
 from octavo.engine.beam_search import BeamEngine
 from octavo.engine.request import TokenLogprobs
@@ -20,7 +20,7 @@ from octavo.sampling.params import SamplingParams
 from octavo.server.exchange import Exchange
 from octavo.server.generation import Choice, Generation, Prompt, Transcript
 from octavo.server.openai import schema
-from octavo.server.openai.documented import Natural, Nothing, Positive
+from octavo.server.openai.documented import Natural, Nothing, Positive, Prompts
 from octavo.server.openai.logprobs import (
     CompletionLogprobs,
     PromptLogprobs,
@@ -35,21 +35,12 @@ from octavo.server.state import Model, ServerState, offload
 
 MAX_PROMPTS = 2048
 DEFAULT_MAX_TOKENS = 16
-_TOKEN = {"type": "integer", "minimum": 0}
-_PROMPT_SCHEMA = {
-    "anyOf": [
-        {"type": "string", "minLength": 1},
-        {"type": "array", "items": {"type": "string", "minLength": 1}, "minItems": 1},
-        {"type": "array", "items": _TOKEN, "minItems": 1},
-        {"type": "array", "items": {"type": "array", "items": _TOKEN, "minItems": 1}, "minItems": 1},
-    ]
-}
 
 
 class CompletionRequest(GenerationFields, kw_only=True):
     """The body. Fields that are not here are accepted and ignored."""
 
-    prompt: Annotated[Any, Meta(extra_json_schema=_PROMPT_SCHEMA)] = None
+    prompt: Prompts = None
     echo: bool | None = False
     logprobs: Natural | None = None
     max_tokens: Natural | None = DEFAULT_MAX_TOKENS  # 0 with echo

@@ -111,6 +111,17 @@ _ITEM = {
     ]
 }
 
+_TOKEN = {"type": "integer", "minimum": 0}
+_PROMPTS = {
+    "anyOf": [
+        {"type": "string", "minLength": 1},
+        {"type": "array", "items": {"type": "string", "minLength": 1}, "minItems": 1},
+        {"type": "array", "items": _TOKEN, "minItems": 1},
+        {"type": "array", "items": {"type": "array", "items": _TOKEN, "minItems": 1}, "minItems": 1},
+    ]
+}
+
+Prompts = Annotated[Any, Meta(extra_json_schema=_PROMPTS)]
 Blocks = Annotated[list[dict[str, Any]], Meta(extra_json_schema={"items": _BLOCK, "minItems": 1})]
 Items = Annotated[list[dict[str, Any]], Meta(extra_json_schema={"items": _ITEM, "minItems": 1})]
 Messages = Annotated[list[Any], Meta(extra_json_schema={"items": _MESSAGE, "minItems": 1})]

@@ -16,19 +16,11 @@ from octavo.errors import ValidationError
 from octavo.server.exchange import Exchange
 from octavo.server.issues import Issue, SchemaError
 from octavo.server.openai.conversation import TemplateVariables, render
+from octavo.server.openai.documented import Prompts, Seconds
 from octavo.server.openai.schema import MAX_CHOICES
 from octavo.server.state import Model
 
 logger = logging.getLogger(__name__)
-
-INPUT_SCHEMA = {
-    "anyOf": [
-        {"type": "string"},
-        {"type": "array", "items": {"type": "string"}},
-        {"type": "array", "items": {"type": "integer", "minimum": 0}},
-        {"type": "array", "items": {"type": "array", "items": {"type": "integer", "minimum": 0}}},
-    ]
-}
 
 
 class PoolingFields(msgspec.Struct, kw_only=True):
@@ -41,7 +33,7 @@ class PoolingFields(msgspec.Struct, kw_only=True):
     padding: Literal["max_length", "do_not_pad"] | None = None
     request_id: str | None = None
     priority: int = 0
-    timeout: float | None = None
+    timeout: Seconds | None = None
     mm_processor_kwargs: dict[str, Any] | None = None
     cache_salt: str | None = None
     use_activation: bool | None = None
@@ -50,7 +42,7 @@ class PoolingFields(msgspec.Struct, kw_only=True):
 class InputFields(PoolingFields, kw_only=True):
     """Those of requests whose inputs are texts, token ids, or one conversation."""
 
-    input: Annotated[Any, Meta(extra_json_schema=INPUT_SCHEMA)] = None
+    input: Prompts = None
     messages: list[Any] | None = None
     prompt_name: str | None = None
     add_special_tokens: bool | None = None
