@@ -154,4 +154,4 @@ def _check_attention(config: ModelConfig) -> None:
         raise LoadError(f"layers of the type {sorted(unknown)[0]!r} (layer_types) are not supported")
     if config.flag("use_bidirectional_attention") or not config.flag("is_causal", True):
         name = "use_bidirectional_attention true" if config.raw.get("is_causal", True) else "is_causal false"
-        raise LoadError(f"{name} is not supported in decoders; encoders attend in both directions (docs/models.md)")
+        raise LoadError(f"{name} is not supported: decoders attend to what comes before a token (docs/pooling.md)")

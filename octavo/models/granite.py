@@ -17,10 +17,11 @@ class GraniteForCausalLM(Decoder):
 
     A layer adds m f(norm(x)). What passes from layer to layer here is z = x / m, so that it adds f(norm(z)): an RMS norm
     makes the same of x and z where its epsilon is divided by m^2, and no product needs to be scaled. The last norm's weight
-    takes in what logits are divided by."""
+    takes in what logits are divided by, where there are any."""
 
     def __init__(self, config: ModelConfig, weights: Weights, ops: Ops) -> None:
         rotary, attention_bias = Rotary(config), config.flag("attention_bias")
+        divisor = config.number("logits_scaling", 1.0) if config.conversion == "none" else 1.0
         scale, multiplier = config.number("attention_multiplier", 1.0), config.number("residual_multiplier", 1.0)
 
         def norm(weights: Weights, scale: float = 1.0) -> RMSNorm:
@@ -43,6 +44,6 @@ class GraniteForCausalLM(Decoder):
             weights,
             ops,
             layer,
-            norm=lambda last: norm(last, 1.0 / config.number("logits_scaling", 1.0)),
+            norm=lambda last: norm(last, 1.0 / divisor),
             embedding_scale=config.number("embedding_multiplier", 1.0) / multiplier,
         )

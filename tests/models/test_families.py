@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import ml_dtypes
@@ -46,4 +47,17 @@ def test_rounded_weights_and_bfloat16_change_little(name: str) -> None:
         weights = Weights(checkpoint, dtype, ops, quantization=quantization)
         model = build_model(read_model_config(checkpoint), weights, ops)
         assert logits_error(logits_of(model, ops, prompt, 64), golden) < 0.1, dtype
+    ops.close()
+
+
+def test_hidden_states_of_granite_are_not_divided_as_its_logits_are() -> None:
+    golden, ops = GOLDEN["granite"], CpuOps(1)
+    checkpoint, prompt = FAMILIES["granite"].checkpoint(golden["shapes"], SEED), prompt_of(golden["prompt_seed"])
+    config = read_model_config(checkpoint)
+    generates, embeds = (
+        logits_of(build_model(replace(config, conversion=kind), Weights(checkpoint, FLOAT32, ops), ops), ops, prompt, 64)
+        for kind in ("none", "embed")
+    )
+    assert config.raw["logits_scaling"] != 1.0
+    np.testing.assert_allclose(embeds, generates * config.raw["logits_scaling"], rtol=1e-4, atol=1e-5)
     ops.close()
