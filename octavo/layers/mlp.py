@@ -23,7 +23,7 @@ _ACTIVATIONS = {
 def activation_of(config: ModelConfig, default: str = "silu") -> str:
     """The activation that `hidden_act` names, as `Ops.linear_weight` calls it. LoadError for an unknown one."""
     name = config.raw.get("hidden_act") or default
-    if name not in _ACTIVATIONS:
+    if not isinstance(name, str) or name not in _ACTIVATIONS:
         raise LoadError(f"hidden_act {name!r} is not supported; supported: {', '.join(_ACTIVATIONS)}")
     return _ACTIVATIONS[name]
 

@@ -161,6 +161,19 @@ def _factors(parameters: RopeParameters) -> tuple[NDArray[np.float64], float]:
     return parameters.plain_frequencies / factors, 1.0
 
 
+def _evaluate(parameters: RopeParameters) -> tuple[NDArray[np.float64], float]:
+    """What the variant gives. LoadError where that is no numbers."""
+    try:
+        with np.errstate(all="ignore"):
+            frequencies, factor = ROPE_TYPES[parameters.rope_type](parameters)
+        is_usable = bool(np.isfinite(frequencies).all()) and math.isfinite(factor)
+    except (ArithmeticError, ValueError):  # a logarithm of 1 that is divided by, a power that no float holds
+        is_usable = False
+    if not is_usable:
+        raise LoadError(f"the rope parameters contradict each other: {parameters.rope_type} makes no numbers of them")
+    return frequencies, factor
+
+
 class Rotary:
     """By what queries and keys are rotated: a table that all layers share, and that grows as positions need it."""
 
@@ -180,7 +193,7 @@ class Rotary:
             )
         longest = config.max_position_embeddings
         parameters = RopeParameters(name, size, values["rope_theta"], longest, config.max_model_len or longest, values)
-        self._frequencies, self._factor = ROPE_TYPES[name](parameters)
+        self._frequencies, self._factor = _evaluate(parameters)
         self._table: Array = np.zeros((0, size), np.float32)
 
     def table(self, positions: int) -> Array:

@@ -19,14 +19,15 @@ class BertEmbeddings:
     def __init__(self, config: ModelConfig, weights: Weights, ops: Ops) -> None:
         first_position = ENCODERS[config.architecture].reserved_positions(config.raw)
         hidden, raw = config.hidden_size, config.raw
-        positions, types = first_position + config.max_position_embeddings, int(raw.get("type_vocab_size", 2))
+        positions = first_position + config.max_position_embeddings
+        types = 2 if raw.get("type_vocab_size") is None else config.size("type_vocab_size")
         word = weights.take("word_embeddings.weight", (config.vocab_size, hidden))
         position = weights.take("position_embeddings.weight", (positions, hidden))
         token_type = weights.take("token_type_embeddings.weight", (types, hidden))
         self._word, self._position, self._type = (
             ops.linear_weight([part]) for part in (word, position[first_position:], token_type)
         )
-        self._norm = LayerNorm(weights.scope("LayerNorm"), ops, hidden, raw.get("layer_norm_eps", 1e-12))
+        self._norm = LayerNorm(weights.scope("LayerNorm"), ops, hidden, config.number("layer_norm_eps", 1e-12))
         self._ops = ops
 
     def __call__(self, batch: Batch) -> Array:
@@ -41,7 +42,7 @@ class BertLayer:
     """norm(x + attention(x)), then norm(x + mlp(x))."""
 
     def __init__(self, config: ModelConfig, weights: Weights, ops: Ops) -> None:
-        hidden, inner, epsilon = config.hidden_size, config.intermediate_size, config.raw.get("layer_norm_eps", 1e-12)
+        hidden, inner, epsilon = config.hidden_size, config.intermediate_size, config.number("layer_norm_eps", 1e-12)
         own, out = weights.scope("attention.self"), weights.scope("attention.output")
         self._qkv = Linear(own, ops, hidden, {"query": hidden, "key": hidden, "value": hidden}, bias=True)
         self._mixed = Linear(out, ops, hidden, {"dense": hidden}, bias=True)

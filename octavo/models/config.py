@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from octavo.errors import LoadError
-from octavo.models.keys import complete, is_positive, stored_name
+from octavo.models.keys import at_most, complete, is_positive, is_whole, most_of, stored_name
 from octavo.models.ropes import read_ropes
 from octavo.models.windows import layer_windows
 from octavo.weights.checkpoint import Checkpoint
@@ -59,8 +59,16 @@ class ModelConfig:
     def size(self, key: str) -> int:
         """A positive integer of config.json. LoadError for anything else."""
         value: Any = self.raw.get(key)
-        if not _is_int(value) or value <= 0:
-            raise LoadError(f"{key} in the model's configuration must be a positive integer, but is {value!r}")
+        if not is_whole(value, 1, most_of(key)):
+            wanted = f"a positive integer{at_most(key, value)}"
+            raise LoadError(f"{key} in the model's configuration must be {wanted}, but is {value!r}")
+        return int(value)
+
+    def count(self, key: str) -> int:
+        """An integer of config.json that may be 0, which it is where it is not given. LoadError for anything else."""
+        value: Any = self.raw.get(key) or 0
+        if not is_whole(value, 0, most_of("num_hidden_layers")):
+            raise LoadError(f"{key} in the model's configuration must be 0 or a positive integer, but is {value!r}")
         return int(value)
 
     def flag(self, key: str, default: bool = False) -> bool:
@@ -181,8 +189,8 @@ class _Keys:
 
     def size(self, key: str, default: int | None = None) -> int:
         value = self.get(key, default)
-        if not _is_int(value) or value <= 0:
-            raise self.error(key, "a positive integer")
+        if not is_whole(value, 1, most_of(key)):
+            raise self.error(key, f"a positive integer{at_most(key, value)}", value)
         return int(value)
 
     def number(self, key: str, default: float) -> float:
@@ -218,10 +226,15 @@ class _Keys:
         """See `ModelConfig.layer_windows`."""
         layers = self.size("num_hidden_layers")
         types = self.raw.get("layer_types")
-        if types is not None and not (isinstance(types, list) and len(types) == layers):
+        if types is not None and not (
+            isinstance(types, list) and len(types) == layers and all(isinstance(each, str) for each in types)
+        ):
             raise self.error("layer_types", f"a list with one type for each of the {layers} layers")
         if self.raw.get("sliding_window") is not None:
             self.size("sliding_window")
+            for key in ("max_window_layers", "sliding_window_pattern", "no_rope_layer_interval"):
+                if self.raw.get(key) is not None and not is_whole(self.raw[key], 0):
+                    raise self.error(key, "0 or a positive integer")
         return layer_windows(self.raw, self.architecture(), layers)
 
     def eos_token_ids(self) -> tuple[int, ...]:

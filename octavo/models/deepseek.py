@@ -25,7 +25,7 @@ class DeepseekV2ForCausalLM(Decoder):
                 config, weights, ops, attention, self._feed_forward(config, weights.scope("mlp"), ops, index)
             )
 
-        for extra in range(config.raw.get("num_nextn_predict_layers") or 0):  # they predict further tokens
+        for extra in range(config.count("num_nextn_predict_layers")):  # they predict further tokens
             weights.ignore_all(f"model.layers.{config.num_layers + extra}")
         super().__init__(config, weights, ops, layer)
 
@@ -43,7 +43,7 @@ class DeepseekV2ForCausalLM(Decoder):
     correction: str | None = None  # the name of what is added to the scores for the choice alone
 
     def _feed_forward(self, config: ModelConfig, weights: Weights, ops: Ops, index: int) -> FeedForward:
-        if index < int(config.raw.get("first_k_dense_replace") or 0):
+        if index < config.count("first_k_dense_replace"):
             return GatedMLP(config, weights, ops)
         inner, shared = config.size("moe_intermediate_size"), config.size("n_shared_experts")
         experts = config.size("n_routed_experts")

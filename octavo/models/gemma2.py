@@ -29,7 +29,7 @@ class Gemma2ForCausalLM(Decoder):
         rotary = Rotary(config)
         local = rotary if config.local_rope is None else Rotary(config, config.local_rope)
         score_cap, logit_cap = (
-            config.raw.get(f"{name}_softcapping", default)
+            _soft_cap(config, f"{name}_softcapping", default)
             for name, default in zip(("attn_logit", "final_logit"), self.soft_caps, strict=True)
         )
         scale, bias = config.number("query_pre_attn_scalar", 256) ** -0.5, config.flag("attention_bias")
@@ -64,3 +64,10 @@ class Gemma2ForCausalLM(Decoder):
             embedding_scale=math.sqrt(config.hidden_size),
             soft_cap=logit_cap,
         )
+
+
+def _soft_cap(config: ModelConfig, key: str, default: float | None) -> float | None:
+    """None, which null says as well: scores are as they are."""
+    if default is None and key not in config.raw:
+        return None
+    return None if config.raw.get(key, default) is None else config.number(key, default or 1.0)

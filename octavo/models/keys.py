@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
+_LARGEST = 1.7e308  # that a float holds; infinity and nan are not below it
 # The name that the rest of Octavo uses -> what others use, the first found of which counts.
 ALIASES: dict[str, tuple[str, ...]] = {
     "hidden_size": ("n_embd",),
@@ -121,7 +121,7 @@ def complete(raw: dict[str, Any], architecture: str) -> dict[str, Any]:
 def _latent_head(raw: dict[str, Any]) -> dict[str, Any]:
     """What stands for heads in the cache where all are made of one latent: it is the one KV head, with its rotated part."""
     latent, rotated = raw.get("kv_lora_rank"), raw.get("qk_rope_head_dim")
-    if not isinstance(latent, int) or not isinstance(rotated, int) or min(latent, rotated) <= 0:
+    if not (isinstance(latent, int) and isinstance(rotated, int) and is_whole(latent, 1) and is_whole(rotated, 1)):
         return {}
     size = latent + rotated
     return {"num_key_value_heads": 1, "head_dim": size, "partial_rotary_factor": rotated / size}
@@ -134,6 +134,28 @@ def stored_name(raw: dict[str, Any], name: str) -> str:
     return next((other for other in ALIASES.get(name, ()) if raw.get(other) is not None), name)
 
 
+# Larger numbers come from damaged files, and would be allocated before a tensor is looked at; of other sizes 2^31 - 1.
+_MOST = {
+    **dict.fromkeys(("num_hidden_layers", "num_local_experts", "num_experts", "n_routed_experts"), 2**16),
+    **dict.fromkeys(("hidden_size", "head_dim"), 2**20),
+}
+
+
+def most_of(key: str) -> int:
+    """The largest size that a key may have."""
+    return _MOST.get(key, 2**31 - 1)
+
+
+def at_most(key: str, value: Any) -> str:
+    """What to say of the limit, where it is that which a value breaks."""
+    return f" up to {most_of(key)}" if isinstance(value, int) and value > most_of(key) else ""
+
+
+def is_whole(value: Any, least: int, most: int = 2**31 - 1) -> bool:
+    """Whether it is an integer (true and false are none) from `least` to `most`."""
+    return isinstance(value, int) and not isinstance(value, bool) and least <= value <= most
+
+
 def is_positive(value: Any) -> bool:
     """Whether it is a finite number above 0."""
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value) and value > 0
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and 0 < value < _LARGEST

@@ -43,7 +43,7 @@ def read_pooling_files(directory: Path) -> PoolingFiles | None:
     if not isinstance(prompts, dict) or not all(isinstance(text, str) for text in prompts.values()):
         raise LoadError(f"{directory}: prompts of config_sentence_transformers.json must map names to texts")
     default = own.get("default_prompt_name")
-    if default is not None and default not in prompts:
+    if default is not None and not (isinstance(default, str) and default in prompts):
         raise LoadError(f"{directory}: default_prompt_name {default!r} is none of the prompts")
     pooling_type, normalises = None, False
     for kind, folder in modules:
@@ -70,6 +70,8 @@ def _read_modules(file: Path) -> list[tuple[str, str]] | None:
     """(type without its package, folder) of each."""
     try:
         modules = json.loads(file.read_bytes())
+        if not all(isinstance(module["path"], str) for module in modules):
+            raise TypeError("a path is no string")
         return [(module["type"].rpartition(".")[2], module["path"]) for module in modules]
     except FileNotFoundError:
         return None

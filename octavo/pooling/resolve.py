@@ -12,6 +12,7 @@ from octavo.config import EngineConfig
 from octavo.errors import ConfigError, LoadError
 from octavo.models.config import ModelConfig, read_architecture, read_model_config
 from octavo.models.converted import BodyCheckpoint
+from octavo.models.keys import is_whole
 from octavo.models.registry import ENCODERS, FAMILIES, Encoder, unknown_architecture
 from octavo.models.transformers import EXTRA, is_installed, read_foreign_config
 from octavo.options.pooler import read_pooler_config
@@ -204,7 +205,7 @@ def _activation(raw: Mapping[str, Any], num_labels: int) -> str:
     stored = stored or raw.get("sbert_ce_default_activation_function")
     plain = "sigmoid" if num_labels < 2 else "softmax"
     if problem is not None:
-        if problem not in _BY_PROBLEM:
+        if not isinstance(problem, str) or problem not in _BY_PROBLEM:
             raise LoadError(f"problem_type {problem!r} is not supported; supported: {', '.join(_BY_PROBLEM)}")
         return plain if problem == "single_label_classification" else _BY_PROBLEM[problem]
     if stored is None:
@@ -218,5 +219,7 @@ def _activation(raw: Mapping[str, Any], num_labels: int) -> str:
 def _dimensions(raw: Mapping[str, Any], given: Mapping[str, Any]) -> tuple[int, ...] | None:
     listed = given.get("matryoshka_dimensions", raw.get("matryoshka_dimensions"))
     if listed:
+        if not isinstance(listed, (list, tuple)) or not all(is_whole(size, 1) for size in listed):
+            raise LoadError(f"matryoshka_dimensions must be a list of positive integers, but is {listed!r}")
         return tuple(listed)
     return () if given.get("is_matryoshka", raw.get("is_matryoshka", False)) else None

@@ -50,7 +50,7 @@ def _read(file: Path) -> Backend:
     try:
         return tokenizers.Tokenizer.from_file(str(file))
     except Exception as error:  # the library raises nothing narrower
-        raise LoadError(f"{file} cannot be read: {error}") from None
+        raise LoadError(f"{file} cannot be read: {' '.join(str(error).split())}") from None
 
 
 def named_tokens(config: dict[str, Any]) -> dict[str, str]:
@@ -112,7 +112,7 @@ def _mark_special(backend: Backend, special_tokens: dict[str, str], config: dict
     """The named tokens are special even where tokenizer.json does not say so. No new ids are made."""
     from tokenizers import AddedToken
 
-    extra = [*(config.get("additional_special_tokens") or []), *(_list(config.get("extra_special_tokens")))]
+    extra = [*_list(config.get("additional_special_tokens")), *(_list(config.get("extra_special_tokens")))]
     texts = [*special_tokens.values(), *(text for token in extra if (text := _text(token)) is not None)]
     special = {token.content for token in backend.get_added_tokens_decoder().values() if token.special}
     missing = [text for text in dict.fromkeys(texts) if text not in special and backend.token_to_id(text) is not None]

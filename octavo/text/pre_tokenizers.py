@@ -55,6 +55,7 @@ class PreTokenization:
         import tokenizers
         from tokenizers import decoders, models, normalizers
 
+        check_ids(vocabulary)
         try:
             model = models.BPE(vocab=dict(vocabulary), merges=list(merges), ignore_merges=self.ignore_merges)
         except Exception as error:  # the library raises nothing narrower
@@ -65,6 +66,13 @@ class PreTokenization:
         backend.pre_tokenizer = self.build()
         backend.decoder = decoders.ByteLevel()
         return backend
+
+
+def check_ids(vocabulary: Mapping[str, int]) -> None:
+    """ValueError for a token whose id is none."""
+    for token, id in vocabulary.items():
+        if type(id) is not int or not 0 <= id < 2**31:
+            raise ValueError(f"token {token!r} cannot have the id {id!r}")
 
 
 _GPT2 = PreTokenization(gpt2=True)

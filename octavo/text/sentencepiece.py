@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from octavo.text.converted import Converted
+from octavo.text.pre_tokenizers import check_ids
 from octavo.text.protobuf import fields_of, float_of, signed
 
 if TYPE_CHECKING:
@@ -140,14 +141,18 @@ def _bpe(model: SentencePieceModel, names: list[str], declared: Mapping[int, str
         for left, right in ((text[:cut], text[cut:]) for cut in range(1, len(text)))
         if left in normal and right in normal
     ]
-    bpe = models.BPE(
-        vocab=vocabulary,
-        merges=[(left, right) for _, _, left, right in sorted(ranked)],
-        unk_token=names[model.unk_id],
-        fuse_unk=True,
-        byte_fallback=model.byte_fallback,
-        ignore_merges=bool(_user_defined(model)),  # which nothing is merged into
-    )
+    check_ids(vocabulary)
+    try:
+        bpe = models.BPE(
+            vocab=vocabulary,
+            merges=[(left, right) for _, _, left, right in sorted(ranked)],
+            unk_token=names[model.unk_id],
+            fuse_unk=True,
+            byte_fallback=model.byte_fallback,
+            ignore_merges=bool(_user_defined(model)),  # which nothing is merged into
+        )
+    except Exception as error:  # the library raises nothing narrower
+        raise ValueError(f"its pieces do not fit the tokens that were added: {error}") from None
     return tokenizers.Tokenizer(bpe)
 
 

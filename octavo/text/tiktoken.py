@@ -19,6 +19,7 @@ from octavo.text.pre_tokenizers import PRE_TOKENIZATIONS, PreTokenization
 if TYPE_CHECKING:
     from tokenizers import Tokenizer as Backend
 
+_MOST_TOKENS = 2**24  # more are no vocabulary
 _LINE = re.compile(rb"[A-Za-z0-9+/]+=* \d+")
 
 
@@ -116,7 +117,12 @@ def convert_tekken(content: Mapping[str, Any]) -> Converted:
             listed = [{"rank": rank, "token_str": text} for rank, text in enumerate(_TEKKEN_SPECIALS)]
         named = {int(token["rank"]): str(token["token_str"]) for token in listed}
         entries = [(token["token_bytes"], int(token["rank"])) for token in vocabulary]
-    except (KeyError, TypeError, ValueError) as error:
+        if not isinstance(pattern, str) or not all(isinstance(token, str) for token, _ in entries):
+            raise TypeError("the pattern and token_bytes must be strings")
+        if not 0 <= reserved <= size <= _MOST_TOKENS:
+            raise ValueError(f"{reserved} special tokens of {size}")
+        _check_pattern(pattern)
+    except (KeyError, OverflowError, TypeError, ValueError) as error:
         raise ValueError(f"it is no tekken vocabulary ({type(error).__name__}: {error})") from None
     specials = {id: named.get(id, f"<SPECIAL_{id}>") for id in range(reserved)}
     ranks = {_from_base64(token, f"rank {rank}"): reserved + rank for token, rank in entries if rank < size - reserved}
@@ -125,6 +131,16 @@ def convert_tekken(content: Mapping[str, Any]) -> Converted:
     names = {"bos_token": "<s>", "eos_token": "</s>", "unk_token": "<unk>", "pad_token": "<pad>"}
     present = {name: text for name, text in names.items() if text in specials.values()}
     return Converted(backend, {**present, "add_bos_token": True, "add_eos_token": False})
+
+
+def _check_pattern(pattern: str) -> None:
+    """ValueError for what is no regular expression."""
+    from tokenizers import Regex
+
+    try:
+        Regex(pattern)
+    except Exception as error:  # the library raises nothing narrower
+        raise ValueError(f"pattern: {error}") from None
 
 
 def _backend(ranks: Mapping[bytes, int], specials: Mapping[int, str], rules: PreTokenization) -> Backend:

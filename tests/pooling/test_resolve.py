@@ -131,12 +131,14 @@ def test_files_of_sentence_transformers(tmp_path: Path) -> None:
         ("modules.json", [{"type": "sentence_transformers.models.Dense", "path": "2_Dense"}], "modules of type Dense"),
         ("modules.json", {"type": 1}, "must be a list of modules"),
         ("modules.json", [5], "must be a list of modules"),
+        ("modules.json", [{"type": "sentence_transformers.models.Pooling", "path": 2}], "must be a list of modules"),
         ("1_Pooling/config.json", {"pooling_mode_max_tokens": True}, "pooling by pooling_mode_max_tokens is not supported"),
         ("1_Pooling/config.json", {"pooling_mode_cls_token": True, "pooling_mode_mean_tokens": True}, "is not supported"),
         ("1_Pooling/config.json", {"pooling_mode": "max"}, "pooling by max is not supported"),
         ("1_Pooling/config.json", {}, "pooling by nothing is not supported"),
         ("config_sentence_transformers.json", {"prompts": {"a": 1}}, "must map names to texts"),
         ("config_sentence_transformers.json", {"default_prompt_name": "a"}, "'a' is none of the prompts"),
+        ("config_sentence_transformers.json", {"default_prompt_name": ["a"]}, "is none of the prompts"),
     ],
 )
 def test_files_that_say_what_there_is_not(tmp_path: Path, file: str, content: Any, message: str) -> None:
@@ -180,6 +182,8 @@ def test_labels_and_what_turns_logits_to_scores(tmp_path: Path, config: Any, lab
         ({"id2label": {"0": "a", "2": "b"}}, "must name the labels 0 to 1"),
         ({"num_labels": 0}, "num_labels .* must be a positive integer"),
         ({"problem_type": "other"}, "problem_type 'other' is not supported"),
+        ({"problem_type": ["regression"]}, "problem_type .* is not supported"),
+        ({"matryoshka_dimensions": 64}, "matryoshka_dimensions must be a list of positive integers, but is 64"),
         ({"sbert_ce_default_activation_function": "torch.nn.Tanh"}, "activation function 'torch.nn.Tanh' is not supported"),
     ],
 )

@@ -236,6 +236,18 @@ REFUSED: dict[str, tuple[str, Any, str]] = {
     "bytes": ("qwen.tiktoken", ranks_file({b"a": 0}), "lack the byte 0x00"),
     "family": ("tokenizer.model", ranks_file(ranks()), "a tokenizer of class None, and how that cuts texts is not known"),
     "no tekken": ("tekken.json", {"vocab": []}, "no tekken vocabulary"),
+    "pattern": ("tekken.json", tekken_json("((("), "no tekken vocabulary (ValueError: pattern:"),
+    "no pattern": (
+        "tekken.json",
+        {**tekken_json("x"), "config": tekken_json("x")["config"] | {"pattern": 0}},
+        "must be strings",
+    ),
+    "too many": (
+        "tekken.json",
+        {**tekken_json("x"), "config": tekken_json("x")["config"] | {"default_num_special_tokens": 2**40}},
+        "1099511627776 special tokens of 414",
+    ),
+    "large rank": ("qwen.tiktoken", ranks_file({**ranks(), b"a": 2**40}), "cannot have the id 1099511627776"),
     "base64": ("tekken.json", tekken_json("x", vocab=[{"rank": 0, "token_bytes": "?"}]), "rank 0 holds no base64"),
 }
 
@@ -248,6 +260,20 @@ def test_c154_what_cannot_be_converted_is_one_line(case: str) -> None:
     assert message in error.value.message
     assert "\n" not in error.value.message
     assert "--tokenizer" in error.value.message
+
+
+@pytest.mark.parametrize("id", [-1, 2**31, 2**70])
+def test_an_id_that_no_token_can_have(tmp_path: Path, id: int) -> None:
+    write(tmp_path, "vocab.json", {"a": 0, "b": id})
+    (tmp_path / "merges.txt").write_text("")
+    with pytest.raises(LoadError, match=f"token 'b' cannot have the id {id}"):
+        load_tokenizer(tmp_path)
+
+
+def test_added_tokens_over_pieces_that_merges_need() -> None:
+    declared = {str(id): {"content": f"<new {id}>"} for id in range(len(PLAIN) // 2, len(PLAIN))}
+    with pytest.raises(LoadError, match="its pieces do not fit the tokens that were added"):
+        loaded("tokenizer.model", sentencepiece_file(PLAIN, BPE), added_tokens_decoder=declared)
 
 
 def test_a_unigram_model_has_no_free_ids() -> None:
