@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from octavo.engine.plan import NewRow, ScheduledRow
+from octavo.errors import ConfigError
 from octavo.runner.batch import Batch
 from octavo.sampling.state import SamplingState
 
@@ -61,10 +62,16 @@ class Rows:
     """
 
     def __init__(self, max_num_seqs: int, max_model_len: int, block_size: int) -> None:
+        """ConfigError where the system has no addresses for so much."""
         self.block_size = block_size
-        self.token_ids = np.zeros((max_num_seqs, max_model_len), np.int32)
+        try:
+            self.token_ids = np.zeros((max_num_seqs, max_model_len), np.int32)
+            self.block_tables = np.zeros((max_num_seqs, -(-max_model_len // block_size)), np.int32)
+        except (MemoryError, ValueError):  # numpy counts no further than 2^63 bytes
+            raise ConfigError(
+                f"--max-model-len {max_model_len} times --max-num-seqs {max_num_seqs} are too many tokens to keep; lower one"
+            ) from None
         self.num_tokens = np.zeros(max_num_seqs, np.int64)  # prompt and output
-        self.block_tables = np.zeros((max_num_seqs, -(-max_model_len // block_size)), np.int32)
         self.num_blocks = np.zeros(max_num_seqs, np.int64)
         self.num_scored = np.zeros(max_num_seqs, np.int64)  # leading positions whose next token's logprobs are wanted
         self._numbers = np.arange(max_num_seqs + 1, dtype=np.int32)
