@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -34,15 +35,13 @@ def save_random(folder: Path, model_type: str, *, labels: int = 0, **changes: An
 
 @cache
 def sentence_vectors(folder: Path, texts: tuple[str, ...]) -> NDArray[np.float32]:
-    """As sentence-transformers has it: mean over the mask, length 1."""
-    tokenizer, model = AutoTokenizer.from_pretrained(folder), AutoModel.from_pretrained(folder, dtype=torch.float32).eval()
-    vectors = []
-    for text in texts:
-        tokens = tokenizer(text, return_tensors="pt", padding=False, truncation=True, max_length=256)
-        with torch.inference_mode():
-            hidden = model(**tokens).last_hidden_state[0]
-        vectors.append(torch.nn.functional.normalize(hidden.mean(dim=0), dim=0).numpy())
-    return np.stack(vectors)
+    """What sentence-transformers gives, 32 texts at a time."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of its dependencies, at their import
+        from sentence_transformers import SentenceTransformer
+    model = SentenceTransformer(str(folder), device="cpu", local_files_only=True)
+    vectors: NDArray[np.float32] = model.encode(list(texts), batch_size=32, show_progress_bar=False)
+    return vectors
 
 
 def cross_encoder_logits(folder: Path, pairs: list[tuple[str, str]]) -> NDArray[np.float32]:
