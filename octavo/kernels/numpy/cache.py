@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import mmap
 from collections.abc import Sequence
 from typing import Any
 
@@ -16,13 +18,25 @@ _FLOAT8_LARGEST = np.float32(448)
 _INT8_LARGEST = np.float32(127)
 
 
+def _untouched(shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
+    """Zeros in memory of their own, of which a page is taken when it is written. numpy's come from the allocator, which may
+    reuse freed memory and clear it at once. MemoryError as there."""
+    nbytes = math.prod(shape) * dtype.itemsize
+    try:
+        memory = mmap.mmap(-1, max(nbytes, 1), flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    except (OSError, OverflowError) as error:
+        raise MemoryError(f"{nbytes} bytes for a KV cache: {error}") from None
+    array: NDArray[Any] = np.ndarray(shape, dtype, memory)
+    return array
+
+
 class _Stored:
     """One of keys and values: [layers, blocks, block size, KV heads, head size] of the cache's dtype; an int8 one has
     float32 scales [layers, blocks, block size, KV heads]."""
 
     def __init__(self, shape: tuple[int, int, int, int, int], dtype: np.dtype[Any]) -> None:
-        self.values = np.zeros(shape, dtype)
-        self.scales = np.zeros(shape[:-1], np.float32) if dtype == np.int8 else None
+        self.values = _untouched(shape, dtype)
+        self.scales = _untouched(shape[:-1], np.dtype(np.float32)) if dtype == np.int8 else None
         self.nbytes = self.values.nbytes + (0 if self.scales is None else self.scales.nbytes)
 
     def write(self, layer: int, blocks: NDArray[np.int64], offsets: NDArray[np.int64], x: Array) -> None:
