@@ -20,6 +20,7 @@ from octavo.server.state import ServerState
 
 _PROBES = ("/health", "/readyz", "/livez", "/ping")
 _PLAIN = {"/metrics": "text/plain"}  # what the answer is where it is not JSON
+_BYTES = ("/v1/embeddings", "/pooling")  # which a request can ask for as bytes
 _QUERIES = {
     "/reset_prefix_cache": {
         "name": "reset_running_requests",
@@ -109,6 +110,8 @@ def _responses(operation: Operation | BodyOperation, schemas: dict[type, Any]) -
         success["content"] = _json(schemas[operation.response])
     elif operation.path in _PLAIN:
         success["content"] = {_PLAIN[operation.path]: {"schema": {"type": "string"}}}
+    if operation.path in _BYTES:
+        success["content"]["application/octet-stream"] = {}
     if isinstance(operation, BodyOperation) and operation.chunk is not None:
         success["content"]["text/event-stream"] = {"schema": _event(operation, schemas)}
     responses = {"200": success}

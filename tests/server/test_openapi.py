@@ -77,3 +77,9 @@ def test_an_answer_is_what_the_document_says(
         assert events.pop() == done["const"]
     for event in events:
         check(json.loads(event), data["contentSchema"], document)
+
+
+@pytest.mark.parametrize("path", ["/v1/embeddings", "/pooling"])
+def test_vectors_may_come_as_bytes(path: str, document: Any) -> None:
+    content = document["paths"][path]["post"]["responses"]["200"]["content"]
+    assert set(content) == {"application/json", "application/octet-stream"}
