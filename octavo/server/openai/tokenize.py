@@ -137,6 +137,7 @@ async def tokenizer_info(server: ServerState, exchange: Exchange) -> None:
 
 
 def tokenizer_of(model: Model) -> Tokenizer:
+    """The model's tokenizer. ValidationError where the server was started without one."""
     if model.intake.tokenizer is None:
         raise ValidationError("The server runs without a tokenizer (--skip-tokenizer-init).")
     return model.intake.tokenizer
