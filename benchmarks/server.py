@@ -17,6 +17,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
@@ -79,9 +80,8 @@ def server() -> Iterator[tuple[int, int]]:
 
 
 def cpu_seconds(process_id: int) -> float:
-    """User and system time of a process's threads, its children not counted."""
-    threads = Path(f"/proc/{process_id}/task").glob("*/schedstat")
-    return sum(int(thread.read_text().split()[0]) for thread in threads) / 1e9
+    """User and system time of all of a process's threads, ended ones too; its children are not counted."""
+    return time.clock_gettime(~process_id << 3 | 2)  # CPUCLOCK_SCHED of the process, as clock_getcpuclockid(3) gives it
 
 
 async def _stream_all(port: int, path: str, body: dict[str, Any], streams: int) -> int:

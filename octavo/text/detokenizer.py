@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import codecs
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -40,21 +40,31 @@ class Detokenizer:
         self._at_start = True  # nothing was decoded yet, not of the prompt either
         self._strip_left = 0
         self._prompt_marks = ""  # the U+FFFD of the prompt's last, incomplete character
+        self._ascii_texts = tokenizer.ascii_texts
+        self._is_steady = False  # nothing of what came before changes the text of an ASCII token
         self._follow(prompt_token_ids)
 
     def push(self, token_id: int) -> str:
         """The text that the token makes final; "" for a token that is skipped or completes no character."""
+        if self._is_steady and token_id in self._ascii_texts:
+            return self._ascii_texts[token_id]
         piece = self._piece(token_id)
         if not piece:
             return ""
         if not self._is_within and piece.isascii():
-            return self._released(piece.decode("ascii"))
+            text = piece.decode("ascii")
+            if self._is_steady and token_id not in self._tokenizer.added_ids:
+                self._ascii_texts[token_id] = text
+            return self._released(text)
         text = self._decoder.decode(piece)
         self._is_within = bool(self._decoder.getstate()[0])
+        self._is_steady = False
         return self._released(text)
 
-    def push_all(self, token_ids: Iterable[int]) -> str:
+    def push_all(self, token_ids: Sequence[int]) -> str:
         """The text of several tokens."""
+        if len(token_ids) == 1:
+            return self.push(token_ids[0])
         return "".join([self.push(token_id) for token_id in token_ids])
 
     def finish(self) -> str:
@@ -93,6 +103,8 @@ class Detokenizer:
                 break
             text = text[1:]
             self._strip_left -= 1
+        always_varies = self._bare_specials or self._tokenizer.pieces.separator
+        self._is_steady = not (self._is_within or self._strip_left or always_varies)
         return text
 
     def _follow(self, prompt_token_ids: Sequence[int]) -> None:

@@ -48,6 +48,7 @@ class Tokenizer:
         self._adds_bos = bos is not None and backend.encode("").ids[:1] == [bos]
         self._vocab_size = vocab_size
         self._pieces: dict[int, bytes] = {}
+        self.ascii_texts: dict[int, str] = {}  # of tokens that are not added ones, as the detokenizers meet them
 
     def _id_of(self, name: str) -> int | None:
         text = self.special_tokens.get(name)
