@@ -10,7 +10,8 @@ HOW_TO_GET_NATIVE = "install a C++ compiler (g++ or clang++), then install Octav
 
 
 def select_ops(config: EngineConfig) -> Ops:
-    """The backend that `--backend`, `--cpu-threads` and `--cpu-isa` ask for. StartupError if `--backend cpu` cannot run,
+    """The backend that `--backend`, `--cpu-threads` and `--cpu-isa` ask for. StartupError if `--backend cpu` or
+    `--cpu-isa` asks for native kernels and they cannot run,
     ConfigError for an instruction set or a number of threads that this machine does not have."""
     from octavo.kernels.cpu.library import LibraryUnavailable
 
@@ -21,6 +22,8 @@ def select_ops(config: EngineConfig) -> Ops:
     except LibraryUnavailable as error:
         if config.backend == "cpu":
             raise StartupError(f"--backend cpu: {error}; {HOW_TO_GET_NATIVE}, or use --backend numpy (slow)") from error
+        if config.cpu_isa != "auto":
+            raise StartupError(f"--cpu-isa {config.cpu_isa}: {error}; {HOW_TO_GET_NATIVE}, or leave it out") from error
         return _numpy(f"slow, since {error}; for the fast one, {HOW_TO_GET_NATIVE}")
 
 

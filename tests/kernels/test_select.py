@@ -61,6 +61,8 @@ def test_without_the_library(monkeypatch):
     assert "install a C++ compiler" in ops.description
     with pytest.raises(StartupError, match="--backend cpu: the native kernels were not built; install a C"):
         select_ops(EngineConfig(backend="cpu"))
+    with pytest.raises(StartupError, match=r"--cpu-isa avx2: the native kernels were not built; .*, or leave it out"):
+        select_ops(EngineConfig(cpu_isa="avx2"))
 
 
 def test_calls_after_close_are_errors():
