@@ -78,10 +78,11 @@ class PlannedModel:
         return rows
 
     def _quantized(self) -> str:
-        if self.quantization is not None:
-            return f", weights {self.quantization}"
         method = self.checkpoint.quantization_method
-        return "" if method is None else f", weights as {method} stored them"
+        if self.quantization is None and method is None:
+            return ""
+        shown = f", weights {self.quantization}" if self.quantization else f", weights as {method} stored them"
+        return shown + (" (numpy unpacks them: nothing is saved)" if self.ops.name == "numpy" else "")
 
     def more_room(self) -> dict[str, float]:
         """Flags, each with a value under which more requests of max_model_len would fit, and how many."""

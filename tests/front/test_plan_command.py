@@ -41,6 +41,13 @@ def test_rows(plan: Plan, smollm2: Path) -> None:
     assert rows["more would fit with"].startswith("--memory-utilization 1.0 (")
 
 
+def test_numpy_saves_nothing_by_quantization(plan: Plan) -> None:
+    def dtype(backend: str) -> str:
+        return plan("--memory", "3GiB", "--dtype", "bfloat16", "--quantization", "int4", "--backend", backend)[1]["dtype"]
+
+    assert dtype("numpy") == f"{dtype('cpu')} (numpy unpacks them: nothing is saved)"
+
+
 @pytest.mark.parametrize(
     ("size", "shown"),
     [("3GiB", "3.00 GiB"), ("3G", "3.00 GiB"), ("3GB", "2.79 GiB"), ("2.5GiB", "2.50 GiB"), ("3221225472", "3.00 GiB")],
