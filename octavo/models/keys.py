@@ -27,12 +27,18 @@ _GLM: dict[str, Any] = {
     "rms_norm_eps": 1.5625e-07,
     "partial_rotary_factor": 0.5,
     "attention_bias": True,
+    "num_key_value_heads": 2,
     "head_dim": 128,
     "max_position_embeddings": 131072,
 }
-_QWEN: dict[str, Any] = {"max_position_embeddings": 32768, "max_window_layers": 28}
-_QWEN_MOE: dict[str, Any] = _QWEN | {"decoder_sparse_step": 1, "mlp_only_layers": []}
-_GEMMA: dict[str, Any] = {"tie_word_embeddings": True, "head_dim": 256, "max_position_embeddings": 8192}
+_QWEN: dict[str, Any] = {"num_key_value_heads": 32, "max_position_embeddings": 32768, "max_window_layers": 28}
+_QWEN_MOE: dict[str, Any] = _QWEN | {"num_key_value_heads": 16, "decoder_sparse_step": 1, "mlp_only_layers": []}
+_GEMMA: dict[str, Any] = {
+    "tie_word_embeddings": True,
+    "num_key_value_heads": 16,
+    "head_dim": 256,
+    "max_position_embeddings": 8192,
+}
 _GEMMA3: dict[str, Any] = _GEMMA | {
     "vocab_size": 262208,
     "num_attention_heads": 8,
@@ -55,7 +61,7 @@ DEFAULTS: dict[str, dict[str, Any]] = {
         "max_position_embeddings": 4096,
     },
     "GemmaForCausalLM": _GEMMA,
-    "Gemma2ForCausalLM": _GEMMA | {"sliding_window": 4096, "query_pre_attn_scalar": 256},
+    "Gemma2ForCausalLM": _GEMMA | {"num_key_value_heads": 4, "sliding_window": 4096, "query_pre_attn_scalar": 256},
     "Gemma3ForCausalLM": _GEMMA3,
     "Gemma3ForConditionalGeneration": _GEMMA3,
     "GlmForCausalLM": _GLM,
@@ -65,6 +71,7 @@ DEFAULTS: dict[str, dict[str, Any]] = {
     "GPTNeoXForCausalLM": _LAYER_NORM | {"partial_rotary_factor": 0.25, "hidden_act": "gelu", "attention_bias": True},
     "GptOssForCausalLM": {
         "rms_norm_eps": 1e-5,
+        "num_key_value_heads": 8,
         "head_dim": 64,
         "attention_bias": True,
         "swiglu_limit": 7.0,
@@ -78,9 +85,10 @@ DEFAULTS: dict[str, dict[str, Any]] = {
             "original_max_position_embeddings": 4096,
         },
     },
-    "MistralForCausalLM": {"sliding_window": 4096, "max_position_embeddings": 131072},
+    "MistralForCausalLM": {"num_key_value_heads": 8, "sliding_window": 4096, "max_position_embeddings": 131072},
     "MixtralForCausalLM": {
         "rms_norm_eps": 1e-5,
+        "num_key_value_heads": 8,
         "rope_theta": 1000000.0,
         "num_local_experts": 8,
         "num_experts_per_tok": 2,
@@ -92,17 +100,29 @@ DEFAULTS: dict[str, dict[str, Any]] = {
     "Qwen2ForCausalLM": _QWEN,
     "Qwen2MoeForCausalLM": _QWEN_MOE,
     "Qwen3ForCausalLM": _QWEN | {"head_dim": 128},
-    "Qwen3MoeForCausalLM": _QWEN_MOE,
-    "SmolLM3ForCausalLM": {"tie_word_embeddings": True, "rope_theta": 2000000.0, "max_position_embeddings": 32768},
+    "Qwen3MoeForCausalLM": _QWEN_MOE | {"num_key_value_heads": 4},
+    "SmolLM3ForCausalLM": {
+        "tie_word_embeddings": True,
+        "num_key_value_heads": 4,
+        "rope_theta": 2000000.0,
+        "max_position_embeddings": 32768,
+    },
     "Starcoder2ForCausalLM": _LAYER_NORM
-    | {"tie_word_embeddings": True, "hidden_act": "gelu_pytorch_tanh", "max_position_embeddings": 4096},
+    | {
+        "tie_word_embeddings": True,
+        "num_key_value_heads": 2,
+        "hidden_act": "gelu_pytorch_tanh",
+        "max_position_embeddings": 4096,
+    },
 }
-_NULL_SAYS_NONE = "sliding_window"  # the one key of which null is a value: that there is none
+# Of which null is a value: that there is no window, and that there are as many as heads.
+_NULL_IS_A_VALUE = ("sliding_window", "num_key_value_heads")
 
 
 def complete(raw: dict[str, Any], architecture: str) -> dict[str, Any]:
     """config.json with the usual name of every key that has another, and what the architecture leaves out. A missing key and
-    null are the same, but for sliding_window. Of a model that sees as well it is what describes the decoder."""
+    null are the same, but for sliding_window and num_key_value_heads. Of a model that sees as well it is what describes the
+    decoder."""
     text = raw.get("text_config")
     if isinstance(text, dict):
         of_both = {name: raw[name] for name in ("architectures", "eos_token_id") if name in raw}
@@ -112,7 +132,7 @@ def complete(raw: dict[str, Any], architecture: str) -> dict[str, Any]:
         if found.get(name) is None:
             found[name] = next((raw[other] for other in others if raw.get(other) is not None), None)
     for name, value in DEFAULTS.get(architecture, {}).items():
-        if found.get(name) is None and not (name in raw and name == _NULL_SAYS_NONE):
+        if found.get(name) is None and not (name in raw and name in _NULL_IS_A_VALUE):
             found[name] = value
     found |= _latent_head(found)
     return {name: value for name, value in found.items() if value is not None or name in raw}

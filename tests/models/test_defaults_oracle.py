@@ -11,8 +11,14 @@ from tests.models.tiny import TinyCheckpoint
 
 pytestmark = pytest.mark.oracle
 
-SIZES = {"vocab_size": 512, "hidden_size": 256, "num_hidden_layers": 32, "num_attention_heads": 4, "intermediate_size": 64}
-GPT2_SIZES = {"vocab_size": 512, "n_embd": 256, "n_layer": 32, "n_head": 4}
+SIZES = {
+    "vocab_size": 512,
+    "hidden_size": 4096,
+    "num_hidden_layers": 32,
+    "num_attention_heads": 64,
+    "intermediate_size": 64,
+}
+GPT2_SIZES = {"vocab_size": 512, "n_embd": 4096, "n_layer": 32, "n_head": 64}
 TYPES = {
     "DeepseekV3ForCausalLM": "deepseek_v3",
     "GPT2LMHeadModel": "gpt2",
@@ -59,7 +65,9 @@ def test_sizes_norms_and_ties(architecture: str) -> None:
     assert found.tie_word_embeddings == expected.tie_word_embeddings
     epsilon = next((getattr(expected, name) for name in EPSILONS if hasattr(expected, name)), 1e-5)  # OPT: of torch
     assert found.norm_epsilon == epsilon
-    assert found.head_dim == (getattr(expected, "head_dim", None) or 64) or "kv_lora_rank" in found.raw
+    has_latents = hasattr(expected, "kv_lora_rank")  # of which one stands for all heads
+    assert found.num_kv_heads == (getattr(expected, "num_key_value_heads", None) or 64) or has_latents
+    assert found.head_dim == (getattr(expected, "head_dim", None) or 64) or has_latents
 
 
 @pytest.mark.parametrize("architecture", TYPES)
