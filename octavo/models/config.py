@@ -52,6 +52,11 @@ class ModelConfig:
         return 1 if self.is_encoder else self.num_layers
 
     @property
+    def output_size(self) -> int:
+        """Of the hidden states that leave the last layer: OPT-350m projects them to the size of its embeddings."""
+        return self.size("word_embed_proj_dim") if self.raw.get("word_embed_proj_dim") is not None else self.hidden_size
+
+    @property
     def layer_windows(self) -> tuple[int | None, ...]:
         """For each layer how many positions up to its own a token sees; None: all before it."""
         return self.windows or (None,) * self.num_layers

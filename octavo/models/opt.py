@@ -70,7 +70,7 @@ class _NormsBehind:
 
 
 def _ends(config: ModelConfig, weights: Weights, ops: Ops) -> tuple[Linear, Linear] | None:
-    hidden, width = config.hidden_size, int(config.number("word_embed_proj_dim", config.hidden_size))
+    hidden, width = config.hidden_size, config.output_size
     if width == hidden:
         return None
     return Linear(weights, ops, width, {"project_in": hidden}), Linear(weights, ops, hidden, {"project_out": width})

@@ -158,7 +158,7 @@ def _pooling(model: ModelConfig, files: PoolingFiles, given: Mapping[str, Any], 
     mean, sigma = _calibration(given)
     return Pooling(
         pooling_type=pooling_type or ("CLS" if model.is_encoder else "LAST"),
-        size=len(labels) or model.hidden_size,
+        size=len(labels) or model.output_size,
         task=task,
         is_classifier=is_classifier,
         is_encoder=model.is_encoder,

@@ -83,7 +83,7 @@ SHAPES = {name: values["shapes"] for name, values in load().items()}
         ("deepseek_v3", {"scoring_func": "softmax"}, "topk_method 'noaux_tc' with scoring_func 'softmax' is not supported"),
         ("deepseek_v3", {"kv_lora_rank": 20}, r"kv_a_proj_with_mqa.weight has shape \[40, 64\], but .* \[28, 64\]"),
         ("opt", {"word_embed_proj_dim": 32}, "has no tensor model.decoder.project_in.weight"),
-        ("opt", {"word_embed_proj_dim": -1}, "word_embed_proj_dim .* must be a positive number, but is -1"),
+        ("opt", {"word_embed_proj_dim": -1}, "word_embed_proj_dim .* must be a positive integer, but is -1"),
         ("gpt2", {"activation_function": "snake"}, "hidden_act 'snake' is not supported; supported: silu, "),
         ("smollm3", {"no_rope_layers": [1]}, "no_rope_layers .* must have 3 numbers, one a layer"),
         ("granite", {"residual_multiplier": 0}, "residual_multiplier .* must be a positive number, but is 0"),

@@ -76,6 +76,12 @@ def test_options_that_do_not_fit_the_model(tmp_path: Path, architecture: str, op
         served(write_config(tmp_path, architecture), **options)
 
 
+def test_the_size_of_vectors_that_leave_a_projection(tmp_path: Path) -> None:
+    pooling = served(write_config(tmp_path, "OPTModel", word_embed_proj_dim=32)).pooling
+    assert pooling is not None
+    assert pooling.describe() == "embed, LAST, normalised, 32 dimensions"
+
+
 def test_c154_unknown_pooling_architectures_are_named(tmp_path: Path) -> None:
     for name in ("FooModel", "FooForSequenceClassification"):
         with pytest.raises(
