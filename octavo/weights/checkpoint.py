@@ -164,11 +164,15 @@ class Weights:
         self._ledger.views[self._prefix + name] = _View(self._prefix + stored, change)
 
     def split(self, stored: str, rows: Mapping[str, int]) -> None:
-        """Let the first rows of the projection `stored` be one of the first name in `rows`, the next ones of the second."""
+        """Let the first rows of the projection `stored` be one of the first name in `rows`, the next ones of the second.
+        LoadError where it has more rows or fewer."""
         weight, changes = self._resolve(f"{self._prefix}{stored}.weight")
-        shape = self._ledger.shapes.get(weight)
-        if shape is not None and not changes and shape[0] != sum(rows.values()):
-            raise self._misshapen(weight, (sum(rows.values()), *shape[1:]))
+        shape, wanted = self._ledger.shapes.get(weight), sum(rows.values())
+        if shape is not None and not changes and shape[0] != wanted:
+            raise self._misshapen(weight, (wanted, *shape[1:]))
+        packed = self._ledger.checkpoint.projection(weight.removesuffix(".weight")) if shape is None else None
+        if packed is not None and not changes and packed.shape[0] != wanted:
+            raise self._misshapen_projection(weight.removesuffix(".weight"), packed, (wanted, *packed.shape[1:]))
         start = 0
         for name, size in rows.items():
             self.view(name, stored, itemgetter(slice(start, start + size)))
@@ -218,13 +222,14 @@ class Weights:
             return self.take(f"{name}.weight", shape), self.take(f"{name}.bias", shape[:1]) if bias else None
         matrix = self._read_packed(packed)
         matrix = replace(matrix, packing=matrix.packing.with_activations(self._activation_bits))
-        for change in changes:
-            matrix = matrix.changed(change)
+        use = f" for {self._prefix}{name}" if changes else ""
+        try:
+            for change in changes:
+                matrix = matrix.changed(change)
+        except ValueError:  # it cannot be cut into heads of the configuration
+            raise self._misshapen_projection(stored, packed, shape, use) from None
         if matrix.shape != shape:
-            raise LoadError(
-                f"{ledger.checkpoint.path}: projection {stored} has shape {list(packed.shape)}, but the configuration needs "
-                f"{list(shape)}{f' for {self._prefix}{name}' if changes else ''}"
-            )
+            raise self._misshapen_projection(stored, packed, shape, use)
         for tensor in packed.names:
             ledger.settle(tensor)
         has_bias = bias or f"{stored}.bias" in ledger.shapes
@@ -243,6 +248,12 @@ class Weights:
     def _misshapen(self, stored: str, wanted: Sequence[int], use: str = "") -> LoadError:
         path, found = self._ledger.checkpoint.path, list(self._ledger.shapes[stored])
         return LoadError(f"{path}: tensor {stored} has shape {found}, but the configuration needs {list(wanted)}{use}")
+
+    def _misshapen_projection(
+        self, stored: str, packed: StoredProjection, wanted: Sequence[int], use: str = ""
+    ) -> LoadError:
+        path, found = self._ledger.checkpoint.path, list(packed.shape)
+        return LoadError(f"{path}: projection {stored} has shape {found}, but the configuration needs {list(wanted)}{use}")
 
     def tie(self, name: str, other: str) -> None:
         """Declare that both names mean one tensor (input and output embedding), then `take(name)`. Either may be the only

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
+from octavo.errors import LoadError
 from octavo.kernels.packed import PackedTensor, Packing
 from octavo.weights.checkpoint import StoredProjection
 from tests.golden.derive_families import SEED, load, prompt_of
@@ -70,3 +71,35 @@ def test_packed_projections(name: str, backend: str) -> None:
     original = logits_of(tiny_model(ops, plain), ops, prompt, 64)
     assert np.abs(logits - original).max() > 5e-3 * np.abs(original).max()  # so they were packed
     ops.close()
+
+
+class CodesApart(PackedCheckpoint):
+    """As quantized files are: no tensor has the name of a projection's matrix."""
+
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        return {
+            name if self.projection(name.removesuffix(".weight")) is None else f"{name}_codes": shape
+            for name, shape in super().shapes().items()
+        }
+
+    def nbytes(self, name: str) -> int:
+        return super().nbytes(name.removesuffix("_codes"))
+
+
+@pytest.mark.parametrize(
+    ("name", "changes", "message"),
+    [
+        ("phi3", {"num_key_value_heads": 1}, r"qkv_proj has shape \[128, 64\], but the configuration needs \[96, 64\]$"),
+        ("phi3", {"intermediate_size": 64}, r"gate_up_proj has shape \[192, 64\], but the configuration needs \[128, 64\]$"),
+        (
+            "internlm2",
+            {"num_key_value_heads": 1},
+            r"wqkv has shape \[128, 64\], .* \[16, 64\] for model.*v_proj$",
+        ),
+    ],
+)
+def test_packed_projections_of_other_heads_are_refused(name: str, changes: dict[str, int], message: str) -> None:
+    plain = FAMILIES[name].checkpoint(GOLDEN[name]["shapes"], SEED)
+    with pytest.raises(LoadError, match=message) as caught:
+        tiny_model(BACKENDS["numpy"](), CodesApart({**plain.hf_config, **changes}, plain.tensors))
+    assert "\n" not in str(caught.value)
