@@ -6,6 +6,8 @@ Two branches: what a request did wrong (`RequestError`, sent to the client in th
 
 from __future__ import annotations
 
+import difflib
+from collections.abc import Iterable
 from typing import Any
 
 
@@ -85,3 +87,10 @@ class ConfigError(StartupError, ValueError):
 
 class LoadError(StartupError):
     """A checkpoint cannot be read as the model it says it is."""
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """What to say behind the refusal of an unknown name: the nearest known one, or that which it begins, if there is one."""
+    names = list(known)
+    near = difflib.get_close_matches(name, names, n=1) or [each for each in names if len(name) > 2 and each.startswith(name)]
+    return f"; did you mean {near[0]}?" if near else ""

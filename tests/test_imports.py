@@ -33,6 +33,7 @@ SHARED = {
     "octavo.pooling.params",
     "octavo.pooling.settings",
     "octavo.runner.batch",
+    "octavo.sampling.keywords",
     "octavo.sampling.params",
     "octavo.sampling.structured",
     "octavo.sampling.validation",

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import difflib
 import os
 import sys
 from collections.abc import Sequence
 from importlib import import_module
 
 from octavo import __version__
-from octavo.errors import OctavoError
+from octavo.errors import OctavoError, did_you_mean
 
 COMMANDS = {
     "serve": "serve a model over HTTP, with the OpenAI API",
@@ -74,5 +73,4 @@ def _help() -> str:
 
 
 def _nearest(name: str) -> str:
-    near = difflib.get_close_matches(name, COMMANDS, n=1)
-    return f"; did you mean {near[0]}?" if near else f"; there are {', '.join(COMMANDS)}"
+    return did_you_mean(name, COMMANDS) or f"; there are {', '.join(COMMANDS)}"

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import difflib
 import json
 import logging
 import re
@@ -16,7 +15,7 @@ from fractions import Fraction
 from typing import Any
 
 from octavo.config import OPTIONS, EngineConfig
-from octavo.errors import ConfigError
+from octavo.errors import ConfigError, did_you_mean
 from octavo.options import vllm
 from octavo.options.description import TYPE_NAMES, Option
 
@@ -129,8 +128,8 @@ def _parse_many(option: Option, value: Any, spelling: str) -> tuple[Any, ...]:
 
 def unknown(spelling: str, known: Iterable[str] = FIELD_NAMES) -> ConfigError:
     """The refusal of a name that neither Octavo nor vLLM knows, with the nearest that Octavo does."""
-    near = difflib.get_close_matches(spelling.rpartition(": ")[2].rpartition(".")[2], known, n=1)
-    return ConfigError(f"unknown option {spelling}" + (f"; did you mean {near[0]}?" if near else ""), parameter=spelling)
+    name = spelling.rpartition(": ")[2].rpartition(".")[2]
+    return ConfigError(f"unknown option {spelling}{did_you_mean(name, known)}", parameter=spelling)
 
 
 def not_yet(item: Given) -> ConfigError:

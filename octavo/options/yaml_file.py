@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -10,7 +9,7 @@ from typing import Any
 import yaml
 
 from octavo.config import OPTIONS
-from octavo.errors import ConfigError
+from octavo.errors import ConfigError, did_you_mean
 from octavo.options.configure import FIELD_NAMES, Given, plain_name, unknown
 from octavo.options.vllm import NEUTRAL_VALUES, RETIRED
 
@@ -88,10 +87,8 @@ def _once_each(path: str, given: list[Given]) -> list[Given]:
 
 
 def _unknown_section(spelling: str, name: str) -> ConfigError:
-    near = difflib.get_close_matches(name, SECTIONS, n=1)
-    if not near:
-        return unknown(spelling)
-    return ConfigError(f"unknown section {spelling}; did you mean {near[0]}?", parameter=name)
+    near = did_you_mean(name, SECTIONS)
+    return ConfigError(f"unknown section {spelling}{near}", parameter=name) if near else unknown(spelling)
 
 
 def _reason(error: OSError | UnicodeDecodeError) -> str:

@@ -8,6 +8,7 @@ import msgspec
 
 from octavo.errors import ValidationError
 from octavo.pooling.settings import TASKS, TOKEN_TASKS, Pooling
+from octavo.sampling.keywords import NamedFields
 
 _VALID = {
     "embed": ["dimensions", "use_activation"],
@@ -18,7 +19,7 @@ _VALID = {
 _UNSUPPORTED = ("step_tag_id", "returned_token_ids", "late_interaction_params", "late_chunking_params")
 
 
-class PoolingParams(msgspec.Struct, omit_defaults=True):
+class PoolingParams(msgspec.Struct, omit_defaults=True, metaclass=NamedFields):
     """One prompt's parameters, under vLLM's names. None is the model's default.
 
     `use_activation`: scale vectors to length 1, or apply the model's activation to logits. `dimensions`: keep so many

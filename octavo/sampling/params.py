@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 
 from octavo.errors import ValidationError
+from octavo.sampling.keywords import NamedFields
 from octavo.sampling.structured import StructuredOutputsParams
 from octavo.sampling.validation import validate
 
@@ -26,7 +27,7 @@ class SamplingType(IntEnum):
 MAX_BEAM_WIDTH = 64
 
 
-class BeamSearchParams(msgspec.Struct, omit_defaults=True):
+class BeamSearchParams(msgspec.Struct, omit_defaults=True, metaclass=NamedFields):
     """How `LLM.beam_search` looks for the likeliest answers. `temperature` is vLLM's; likelihoods do not depend on it.
 
     Raises `ValidationError` for a value outside its range.
@@ -69,7 +70,7 @@ def check_beam_search(width: int, length_penalty: float) -> None:
         raise ValidationError(text, parameter="length_penalty")
 
 
-class SamplingParams(msgspec.Struct, omit_defaults=True):
+class SamplingParams(msgspec.Struct, omit_defaults=True, metaclass=NamedFields):
     """How to choose tokens. The order in which the fields act is written in `octavo.sampling.sampler`.
 
     Raises `ValidationError` for a value of a wrong type or outside its range (`octavo.sampling.validation` has the rules).

@@ -12,8 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from octavo.errors import ValidationError
+from octavo.pooling.params import PoolingParams
 from octavo.sampling import validation
-from octavo.sampling.params import SamplingParams, SamplingType
+from octavo.sampling.params import BeamSearchParams, SamplingParams, SamplingType
 
 NAN, INF, HUGE = math.nan, math.inf, 10**6000
 
@@ -151,8 +152,14 @@ def test_accepted_edges() -> None:
 
 
 def test_a_typo_is_refused() -> None:
-    with pytest.raises(TypeError, match="temprature"):
-        SamplingParams(temprature=0.5)  # type: ignore[call-arg]
+    with pytest.raises(TypeError, match=r"SamplingParams has no field 'temprature'; did you mean temperature[?]"):
+        SamplingParams(temprature=0.5)
+    with pytest.raises(TypeError, match=r"SamplingParams has no field 'temp'; did you mean temperature[?]"):
+        SamplingParams(temp=0)
+    with pytest.raises(TypeError, match=r"BeamSearchParams has no field 'width'; did you mean beam_width[?]"):
+        BeamSearchParams(4, 8, width=1)
+    with pytest.raises(TypeError, match=r"PoolingParams has no field 'dimension'; did you mean dimensions[?]"):
+        PoolingParams(dimension=1)
     with pytest.raises(AttributeError, match="temprature"):
         SamplingParams().temprature = 0.5  # type: ignore[attr-defined]
 
