@@ -7,6 +7,7 @@ Two branches: what a request did wrong (`RequestError`, sent to the client in th
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Iterable
 from typing import Any
 
@@ -41,6 +42,13 @@ class ValidationError(RequestError, ValueError):
             suffix = "" if value is self._NO_VALUE else f", value={value}"
             message = f"{message} (parameter={parameter}{suffix})"
         super().__init__(message, parameter=parameter)
+
+    def about(self, parameter: str) -> ValidationError:
+        """The same fault as one of another parameter, for whoever has given a value under that name."""
+        text = self.message.partition(f" (parameter={self.parameter}")[0]
+        return ValidationError(
+            re.sub(rf"^(The grammar of )?{self.parameter}\b", rf"\1{parameter}", text), parameter=parameter
+        )
 
 
 class ContextLengthError(ValidationError):

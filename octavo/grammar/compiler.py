@@ -48,13 +48,12 @@ class GrammarCompiler:
                     result, is_verdict = self._compile(key)
                     if is_verdict:
                         self._cache.put(key, result)
-        if result.text is None:
-            raise _error(result.error or "")
-        return result.text
+        return _text_of(result)
 
-    def is_known(self, params: StructuredOutputsParams) -> bool:
-        """Whether `compile` has its answer at once."""
-        return self._cache.get(_key(params)) is not None
+    def known(self, params: StructuredOutputsParams) -> str | None:
+        """What `compile` gives or raises, where it has its answer at once; None where it has not."""
+        result = self._cache.get(_key(params))
+        return None if result is None else _text_of(result)
 
     def size(self, params: StructuredOutputsParams) -> int:
         """Bytes of what the process gets to compile."""
@@ -95,11 +94,13 @@ def _key(params: StructuredOutputsParams) -> bytes:
         raise ValidationError(text, parameter="structured_outputs") from None
 
 
-def _error(message: str) -> ValidationError:
-    """As it was raised in the process, its parameter included."""
-    error = ValidationError(message)
+def _text_of(result: Compiled) -> str:
+    """ValidationError, as it was raised in the process, its parameter included, for one without a text."""
+    if result.text is not None:
+        return result.text
+    error = ValidationError(result.error or "")
     error.parameter = "structured_outputs"
-    return error
+    raise error
 
 
 class _Process:

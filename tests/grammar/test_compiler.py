@@ -36,7 +36,7 @@ def pid(compiler: GrammarCompiler) -> int:
 
 def test_results_and_refusals_are_remembered(compiler: GrammarCompiler) -> None:
     bad = StructuredOutputsParams(regex="[")
-    assert not compiler.is_known(GOOD)
+    assert compiler.known(GOOD) is None
     text = compiler.compile(GOOD)
     messages = []
     for _ in range(2):
@@ -45,8 +45,9 @@ def test_results_and_refusals_are_remembered(compiler: GrammarCompiler) -> None:
         messages.append((caught.value.message, caught.value.parameter))
     assert messages[0] == messages[1]
     assert messages[0][1] == "structured_outputs"
-    assert compiler.is_known(GOOD)
-    assert compiler.is_known(bad)
+    assert compiler.known(GOOD) == text
+    with pytest.raises(ValidationError, match="cannot be enforced"):
+        compiler.known(bad)
     os.kill(pid(compiler), signal.SIGKILL)
     assert compiler.compile(StructuredOutputsParams(choice=["yes", "no"])) == text
 

@@ -341,10 +341,16 @@ STRUCTURED: list[tuple[dict[str, Any], str, str]] = [
                 "json_schema": {"name": "n", "schema": {"properties": {"a": {"not": {}}}}},
             }
         },
-        "The JSON schema cannot be enforced: $.properties.a.not: ",
-        "structured_outputs",
+        "The JSON schema cannot be enforced: $.properties.a.not: this keyword is not supported (parameter=response_format)",
+        "response_format",
     ),
-    ({"response_format": {"type": "structural_tag"}}, "must have 'format', or 'structures' and", "structured_outputs"),
+    ({"structured_outputs": {"json": NOT["schema"]}}, "enforced: $.properties.a.not: ", "structured_outputs"),
+    ({"response_format": {"type": "structural_tag"}}, "must have 'format', or 'structures' and", "response_format"),
+    (
+        {"response_format": {"type": "json_schema", "json_schema": {"name": "n", "schema": {"enum": ["a" * 300_000]}}}},
+        "response_format.json can have at most",
+        "response_format",
+    ),
     (
         {"response_format": {"type": "json_object"}, "structured_outputs": {"regex": "a"}},
         "both say what the text must be; give one of them.",

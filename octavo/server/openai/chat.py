@@ -73,7 +73,9 @@ async def start_chat(
         raise ValidationError(text, parameter="tool_choice")
     visit = server.let_in(exchange, params.n, body.timeout)
     try:
-        await server.grammars.compile(model.intake, params)
+        await server.grammars.compile(
+            model.intake, params, schema.structure_parameter(body) if asked is not None else "tools"
+        )
     except ValidationError as error:
         raise error if params.structured_outputs is asked else tools.blamed(error) from None
     shows_tools = tools.mode != "none" or not server.config.exclude_tools_when_tool_choice_none

@@ -113,7 +113,7 @@ async def create_completion(
     prompts = parse_prompts(body.prompt)
     params = _check(body, model, len(prompts))
     visit = server.let_in(exchange, params.n * len(prompts), body.timeout)
-    await server.grammars.compile(model.intake, params)
+    await server.grammars.compile(model.intake, params, schema.structure_parameter(body))
     id = schema.response_id("cmpl-", exchange.header(b"x-request-id"), body)
 
     truncations = [schema.truncation(body) for _ in prompts]

@@ -232,6 +232,18 @@ def structured_outputs(body: GenerationFields) -> StructuredOutputsParams | None
     if body.structured_outputs is not None:
         text = "`response_format` and `structured_outputs` both say what the text must be; give one of them."
         raise ValidationError(text, parameter="response_format")
+    try:
+        return _formatted(response_format)
+    except ValidationError as error:
+        raise error.about("response_format") from None
+
+
+def structure_parameter(body: GenerationFields) -> str:
+    """By which parameter the request says what the text must be, if it does."""
+    return "response_format" if body.structured_outputs is None else "structured_outputs"
+
+
+def _formatted(response_format: ResponseFormat) -> StructuredOutputsParams:
     if response_format.type == "json_object":
         return StructuredOutputsParams(json_object=True)
     if response_format.type == "structural_tag":

@@ -86,17 +86,13 @@ class ToolChoice:
                 if name in bound:
                     enforceable(arguments_schema(parameters))
             except ValidationError as own:
-                return _about(own, f"tools[{i}].function.parameters")
+                return own.about(f"tools[{i}].function.parameters")
         return error
 
 
 def _forced(formats: OutputFormats) -> tuple[CallForm, ...]:
     """The forms in which calls are forced."""
     return json_forms(() if formats.messages is not None else formats.forms)
-
-
-def _about(error: ValidationError, parameter: str) -> ValidationError:
-    return ValidationError(error.message.partition(" (parameter=")[0], parameter=parameter)
 
 
 def _tagged(format: dict[str, Any]) -> StructuredOutputsParams:
