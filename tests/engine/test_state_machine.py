@@ -456,4 +456,4 @@ class EngineMachine(RuleBasedStateMachine):
 
 TestEngine = EngineMachine.TestCase
 IS_NIGHTLY = settings.default.max_examples >= 1000
-TestEngine.settings = settings(max_examples=10_000 if IS_NIGHTLY else 500, stateful_step_count=40)
+TestEngine.settings = settings(max_examples=10_000 if IS_NIGHTLY else 250, stateful_step_count=40)

@@ -87,10 +87,11 @@ def assert_each_as_alone(runs: Runs, requests: list[Request]) -> None:
     ],
     ids=["bfloat16", "float32", "int8-cache", "float8-cache"],
 )
-def test_200_requests_through_a_pool_too_small_for_8(dtype: Any, cache_dtype: Any, isa: str) -> None:
+@pytest.mark.parametrize("count", [80, pytest.param(200, marks=pytest.mark.nightly)])
+def test_requests_through_a_pool_too_small_for_8(dtype: Any, cache_dtype: Any, isa: str, count: int) -> None:
     checkpoint, ops = tiny_checkpoint(tiny_config(), seed=11), CpuOps(2, isa if isa in supported_isas() else "auto")
     model = build_model(read_model_config(checkpoint), Weights(checkpoint, np.dtype(dtype), ops), ops)
-    assert_each_as_alone(Runs(model, ops, cache_dtype), mixed_requests(200, 160))
+    assert_each_as_alone(Runs(model, ops, cache_dtype), mixed_requests(count, 160))
 
 
 @pytest.mark.parametrize("quantization", [Quantization(8), Quantization(8, 0, 8), Quantization(4, 32, 8)], ids=str)
