@@ -139,24 +139,10 @@ async def create_completion(
 
 
 def parse_prompts(value: Any) -> list[str | list[Any]]:
-    """The prompts of a body: a text, token ids, or a list of either. What token ids may be is the intake's matter."""
+    """The prompts of a body."""
     if value is None or value == "" or value == []:
         raise ValidationError("Either prompt or prompt_embeds must be provided and non-empty.", parameter="prompt")
-    if isinstance(value, str):
-        return [value]
-    if not isinstance(value, list):
-        raise ValidationError("`prompt` must be a string, a list of strings, or token ids.", parameter="prompt")
-    kind = type(value[0])
-    if kind not in (str, list):
-        return [value]
-    if len(value) > MAX_PROMPTS:
-        raise ValidationError(f"`prompt` can hold at most {MAX_PROMPTS} prompts, got {len(value)}.", parameter="prompt")
-    for i, prompt in enumerate(value):
-        if type(prompt) is not kind:
-            raise ValidationError(f"prompt[{i}] must be of the same kind as the prompts before it.", parameter="prompt")
-        if not prompt:
-            raise ValidationError(f"prompt[{i}] must not be empty.", parameter="prompt")
-    return value
+    return schema.one_or_many(value, "prompt", "prompts", MAX_PROMPTS)
 
 
 def _check(body: CompletionRequest, model: Model, num_prompts: int) -> SamplingParams:

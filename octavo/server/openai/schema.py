@@ -309,3 +309,28 @@ def tell_truncation(exchange: Exchange, truncations: Iterable[Truncation | None]
 def response_id(prefix: str, header: str | None, body: GenerationFields) -> str:
     """The id that the client sees: `X-Request-Id`, else the body's `request_id`, else random."""
     return f"{prefix}{(header or body.request_id or uuid.uuid4().hex[:16])[:256]}"
+
+
+def one_or_many(value: Any, name: str, things: str, most: int) -> list[str | list[Any]]:
+    """A text, token ids, or a list of up to `most` of either, none of them empty; `things` are what error texts call them.
+    What token ids may be is the intake's matter."""
+    if isinstance(value, str):
+        return [value]
+    if not isinstance(value, list):
+        raise ValidationError(f"`{name}` must be a string, a list of strings, or token ids.", parameter=name)
+    kind = type(value[0])
+    if kind not in (str, list):
+        return [value]
+    check_count(len(value), name, things, most)
+    for i, one in enumerate(value):
+        if type(one) is not kind:
+            raise ValidationError(f"{name}[{i}] must be of the same kind as the {things} before it.", parameter=name)
+        if not one:
+            raise ValidationError(f"{name}[{i}] must not be empty.", parameter=name)
+    return value
+
+
+def check_count(count: int, name: str, things: str, most: int) -> None:
+    """ValidationError for more than one request may have."""
+    if count > most:
+        raise ValidationError(f"`{name}` can hold at most {most} {things}, got {count}.", parameter=name)

@@ -17,7 +17,7 @@ from octavo.server.exchange import Exchange
 from octavo.server.issues import Issue, SchemaError
 from octavo.server.openai.conversation import TemplateVariables, render
 from octavo.server.openai.documented import Prompts, Seconds
-from octavo.server.openai.schema import MAX_CHOICES
+from octavo.server.openai.schema import MAX_CHOICES, one_or_many
 from octavo.server.state import Model
 
 logger = logging.getLogger(__name__)
@@ -104,31 +104,12 @@ def _tell_of_token_ids() -> None:
 
 
 def parse_inputs(value: Any) -> list[str | list[Any]]:
-    """A text, token ids, or a list of either. What token ids may be is the intake's matter."""
+    """The inputs of a body."""
     if value is None:
         raise SchemaError([Issue("missing", "body.input", "Field required", None)])
     if value == "" or value == []:
         raise ValidationError("`input` must not be empty.", parameter="input")
-    if isinstance(value, str):
-        return [value]
-    if not isinstance(value, list):
-        raise ValidationError("`input` must be a string, a list of strings, or token ids.", parameter="input")
-    kind = type(value[0])
-    if kind not in (str, list):
-        return [value]
-    check_count(len(value), "input")
-    for i, one in enumerate(value):
-        if type(one) is not kind:
-            raise ValidationError(f"input[{i}] must be of the same kind as the inputs before it.", parameter="input")
-        if not one:
-            raise ValidationError(f"input[{i}] must not be empty.", parameter="input")
-    return value
-
-
-def check_count(count: int, name: str) -> None:
-    """ValidationError for more than one request may have."""
-    if count > MAX_CHOICES:
-        raise ValidationError(f"`{name}` can hold at most {MAX_CHOICES} inputs, got {count}.", parameter=name)
+    return one_or_many(value, "input", "inputs", MAX_CHOICES)
 
 
 def check_supported(body: PoolingFields) -> None:

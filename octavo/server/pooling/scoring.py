@@ -14,6 +14,7 @@ from octavo.pooling.params import PoolingParams
 from octavo.server.exchange import Exchange
 from octavo.server.issues import Issue, SchemaError
 from octavo.server.openai.conversation import TemplateVariables
+from octavo.server.openai.schema import MAX_CHOICES, check_count
 from octavo.server.pooling import schema
 from octavo.server.pooling.results import pool
 from octavo.server.pooling.schema import PoolingFields, PoolingUsage
@@ -141,7 +142,7 @@ async def _score(
     """Scores of the pairs, and how many tokens each had."""
     _, model = server.ready()
     schema.check_supported(body)
-    schema.check_count(len(second), "documents")
+    check_count(len(second), "documents", "inputs", MAX_CHOICES)
     if model.intake.pooling is not None and model.intake.pooling.is_classifier:
         _check_repetition(first, second)
     limits = TokenLimits.of(body.max_tokens_per_query, body.max_tokens_per_doc, model.intake.max_model_len)

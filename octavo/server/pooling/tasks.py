@@ -11,20 +11,16 @@ from octavo.pooling.params import PoolingParams
 from octavo.server.endpoint import Content
 from octavo.server.exchange import Exchange
 from octavo.server.pooling import schema
-from octavo.server.pooling.encoding import EmbedDType, EncodingFormat, Endianness, NumberFormat
+from octavo.server.pooling.numbers import NumbersFields, answer_numbers
 from octavo.server.pooling.results import pool
 from octavo.server.pooling.schema import InputFields, PoolingUsage
-from octavo.server.state import ServerState, offload
+from octavo.server.state import ServerState
 
 
-class PoolingRequest(InputFields, kw_only=True):
+class PoolingRequest(NumbersFields, kw_only=True):
     """The body. Without a task it is the model's own."""
 
     task: Literal["embed", "classify", "token_embed", "token_classify"] | None = None
-    dimensions: int | None = None
-    encoding_format: EncodingFormat = "float"
-    embed_dtype: EmbedDType = "float32"
-    endianness: Endianness = "native"
 
 
 class PoolingData(msgspec.Struct):
@@ -72,23 +68,11 @@ class ClassificationResponse(msgspec.Struct, kw_only=True):
 
 async def create_pooling(server: ServerState, exchange: Exchange, body: PoolingRequest) -> bytes | Content:
     """What a task gives for each input."""
-    _, model = server.ready()
-    model.check_name(body.model)
-    inputs, special = await schema.read_inputs(model, exchange, body)
-    params = PoolingParams(use_activation=body.use_activation, dimensions=body.dimensions, task=body.task)
-    id, created = schema.response_id("pool-", exchange, body), int(time.time())
-    numbers = NumberFormat(body.encoding_format, body.embed_dtype, body.endianness)
-    more = {"add_special_tokens": special, "prompt_name": body.prompt_name}
-    vectors, counts = await pool(server, exchange, body, inputs, params, numbers.most_numbers, **more)
-    name, usage = model.names[0], schema.usage(counts)
-    if not numbers.is_json:
-        return numbers.content(id, created, name, vectors, usage)
+    return await answer_numbers(server, exchange, body, task=body.task, prefix="pool-", response=_pooling_response)
 
-    def work() -> bytes:
-        data: list[Any] = [PoolingData(i, numbers.shown(values)) for i, values in enumerate(vectors)]
-        return msgspec.json.encode(PoolingResponse(id=id, created=created, model=name, data=data, usage=usage))
 
-    return await offload(sum(values.size for values in vectors), work)
+def _pooling_response(shown: list[Any], **more: Any) -> PoolingResponse:
+    return PoolingResponse(data=[PoolingData(i, values) for i, values in enumerate(shown)], **more)
 
 
 async def create_classification(server: ServerState, exchange: Exchange, body: ClassificationRequest) -> bytes:
