@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 _SLOW_MACHINES = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow]}
-settings.register_profile("quick", max_examples=25, derandomize=True, **_SLOW_MACHINES)
+settings.register_profile("quick", max_examples=40, derandomize=True, **_SLOW_MACHINES)
 settings.register_profile("nightly", max_examples=1000, **_SLOW_MACHINES)
 
 
