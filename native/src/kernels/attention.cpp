@@ -39,9 +39,6 @@ class Attention {
   using Scalar = typename Format::Scalar;
   static constexpr int64_t kDepth = Format::depth;
   static constexpr bool kWidens = !std::is_same_v<Format, Storage>;
-  // The first rows of a step fetch the next one on their way where its tiles are of bytes, too short for the processor's own
-  // prefetcher, which else follows once it has seen the first lines (and fetching more is slower).
-  static constexpr bool kFetches = sizeof(typename Storage::Element) == 1;
   static constexpr int64_t kStoredStep = kLanes * kDepth * sizeof(typename Storage::Element);  // bytes of 16 outputs
   static constexpr int64_t kStepScalars = kStepTokens * sizeof(float) / sizeof(Scalar);  // from row to row of scores_
 
@@ -156,7 +153,6 @@ class Attention {
   void step(int64_t key, Rows rows) {
     Step step;
     load_step(key, step);
-    if constexpr (!kFetches) begin_to_fetch(step);
     for_row_blocks([&](auto count, int64_t row)
                        __attribute__((always_inline)) { score<decltype(count)::value>(row, step); });
     softmax(key, rows, step);
@@ -212,12 +208,10 @@ class Attention {
     }
   }
 
-  INLINE_MEMBER void begin_to_fetch(const Step& step) const {
-    UNROLL for (int64_t t = 0; t < kTilesPerStep; ++t) {
-      __builtin_prefetch(step.next[t]);
-      __builtin_prefetch(step.next[t] + shape_.key_bytes);
-    }
-  }
+  // The first rows of a step ask on their way for the same place in the next one, whose tiles lie anywhere and are too short
+  // for the processor's own prefetcher. Into the second-level cache: the first can wait for few lines at a time, and those
+  // are needed now.
+  INLINE_MEMBER static void fetch(const char* next) { __builtin_prefetch(next, 0, 2); }
 
   template <class Function>
   INLINE_MEMBER void for_row_blocks(Function function) const {
@@ -246,7 +240,7 @@ class Attention {
   template <int kCount, int kVectors>
   INLINE_MEMBER void score_tiles(int64_t row, const Step& step, int64_t first) {
     const int64_t steps = shape_.key_rows / kDepth;
-    const int64_t stride = row == 0 ? kStoredStep : 0;
+    const bool fetches = row == 0;
     const Scalar* q = queries_ + row * steps;
     float* target = scores_ + row * kStepTokens + first * kLanes;
     Floats sums[kCount][kVectors];
@@ -258,11 +252,7 @@ class Attention {
       next[v] = step.next[first + v];
     }
     for (int64_t s = 0; s < steps; ++s) {
-      if constexpr (kFetches)
-        UNROLL for (int v = 0; v < kVectors; ++v) {
-          __builtin_prefetch(next[v]);
-          next[v] += stride;
-        }
+      if (fetches) UNROLL for (int v = 0; v < kVectors; ++v) fetch(next[v] + s * kStoredStep);
       typename Format::Vector b[kVectors];
       UNROLL for (int v = 0; v < kVectors; ++v) b[v] = Format::load_step(k[v] + s * kLanes * kDepth);
       UNROLL for (int r = 0; r < kCount; ++r) UNROLL for (int v = 0; v < kVectors; ++v)
@@ -378,7 +368,7 @@ class Attention {
   INLINE_MEMBER void weigh_columns(int64_t row, const Step& step, Rows rows, int64_t column) {
     const int64_t columns = columns_;  // which a store could have changed, for all that the compiler knows
     float* target = rows.values + row * columns + column;
-    const int64_t stride = row == 0 ? columns / kLanes * kStoredStep : 0;
+    const bool fetches = row == 0;
     Floats sums[kCount][kVectors];
     UNROLL for (int r = 0; r < kCount; ++r) UNROLL for (int v = 0; v < kVectors; ++v) sums[r][v] =
         Format::integer ? set(0.0f) : load(target + r * columns + v * kLanes);
@@ -387,10 +377,8 @@ class Attention {
       const char* next = step.next[t] + shape_.key_bytes + column / kLanes * kStoredStep;
       const Scalar* p = probabilities(row) + t * kTileTokens / kDepth;
       for (int64_t s = 0; s < kTileTokens / kDepth; ++s) {
-        if constexpr (kFetches) {
-          UNROLL for (int v = 0; v < kVectors; ++v) __builtin_prefetch(next + v * kStoredStep);
-          next += stride;
-        }
+        if (fetches) UNROLL for (int v = 0; v < kVectors; ++v) fetch(next + v * kStoredStep);
+        next += columns / kLanes * kStoredStep;
         typename Format::Vector b[kVectors];
         UNROLL for (int v = 0; v < kVectors; ++v) b[v] = Format::load_step(value + v * kLanes * kDepth);
         UNROLL for (int r = 0; r < kCount; ++r) UNROLL for (int v = 0; v < kVectors; ++v)
