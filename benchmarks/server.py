@@ -61,7 +61,7 @@ def server() -> Iterator[tuple[int, int]]:
     assert spec.submodule_search_locations
     model = next(Path(spec.submodule_search_locations[0]).glob("*.gguf"))
     with tempfile.TemporaryDirectory() as folder:
-        script = script_file(Path(folder), Script()).model
+        script = script_file(Path(folder), Script(num_blocks=4096)).model
         command = [sys.executable, "-m", "tests.server.launch", str(script), str(model), "5"]
         process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
         assert process.stderr is not None
