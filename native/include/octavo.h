@@ -14,12 +14,12 @@ extern "C" {
 #endif
 
 #define OCTAVO_API __attribute__((visibility("default")))
-#define OCTAVO_ABI_VERSION 10
+#define OCTAVO_ABI_VERSION 11
 
 enum { OCTAVO_OK = 0, OCTAVO_INVALID = 1, OCTAVO_NO_MEMORY = 2, OCTAVO_OUT_OF_RANGE = 3 };
 enum { OCTAVO_FLOAT32 = 0, OCTAVO_BFLOAT16 = 1, OCTAVO_FLOAT16 = 2 };
 /* Formats of weights: the dtypes; integers of 8 bits with a scale for each output, and of 4 or 8 bits with scales for groups of
- * inputs, beside activations that are rounded to 16 or 8 bits; E4M3 with scales for groups. */
+ * inputs, beside activations that are rounded to 16 or 8 bits; the same of E2M1 counted in halves; E4M3 with scales for groups. */
 enum {
   OCTAVO_INT8_A16 = 3,
   OCTAVO_INT8_A8 = 4,
@@ -27,9 +27,12 @@ enum {
   OCTAVO_INT4_A8 = 6,
   OCTAVO_GROUPED_INT8_A16 = 7,
   OCTAVO_GROUPED_INT8_A8 = 8,
-  OCTAVO_FLOAT8 = 9
+  OCTAVO_FLOAT4_A16 = 9,
+  OCTAVO_FLOAT4_A8 = 10,
+  OCTAVO_FLOAT8 = 11
 };
-/* What a code q stands for: scale * (q - 8 or 128), scale * (q - zero) with a zero of 8 bits, scale * q + a float16. */
+/* What a code q stands for: scale * (q - 8 or 128), or scale * twice its number (E2M1); scale * (q - zero) with a zero of 8 bits;
+ * scale * q + a float16. */
 enum { OCTAVO_NO_OFFSET = 0, OCTAVO_ZERO = 1, OCTAVO_LEAST = 2 };
 /* Functions of a product's result: gates of as many other outputs, or with OCTAVO_UNGATED added applied to each output. */
 enum { OCTAVO_NO_ACTIVATION = 0, OCTAVO_SILU = 1, OCTAVO_GELU = 2, OCTAVO_GELU_TANH = 3, OCTAVO_RELU = 4, OCTAVO_CLAMPED_SILU = 5 };

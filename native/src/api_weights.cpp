@@ -33,7 +33,7 @@ const char* misfit(const Weight& shape) {
   if (shape.format < kDTypes) return shape.group == 0 ? nullptr : "groups";
   if (is_int8) return shape.group == (shape.format == kInt8A8 ? 64 : 0) ? nullptr : "groups";
   if (shape.group < 0 || shape.group % (is_float8 ? kFloat8GroupUnit : kGroupUnit) != 0) return "groups";
-  return is_float8 && shape.offset != kNoOffset ? "offsets" : nullptr;
+  return shape.format >= kFloat4A16 && shape.offset != kNoOffset ? "offsets" : nullptr;
 }
 
 octavo_weight* new_weight(octavo_context& context, const Weight& shape) {
@@ -48,7 +48,7 @@ octavo_weight* new_weight(octavo_context& context, const Weight& shape) {
 // Whether rows of numbers can become this format.
 bool rounds(const Weight& view) {
   if (view.format == kInt4A16 || view.format == kInt4A8) return view.scale == kFloat16 && view.offset == kLeast;
-  if (view.format == kGroupedInt8A16 || view.format == kGroupedInt8A8) return false;
+  if (view.format >= kGroupedInt8A16 && view.format <= kFloat4A8) return false;
   return view.format < kDTypes || (view.scale == kFloat32 && view.offset == kNoOffset && (view.format != kFloat8 || view.group == 0));
 }
 
@@ -157,7 +157,7 @@ octavo_weight* octavo_weight_new(octavo_context* context, int32_t format, int64_
     shape.out = out;
     if (const char* what = misfit(shape); what != nullptr)
       return fail(OCTAVO_INVALID, "a weight of format %d cannot have %s of %lld", format, what,
-                  number(shape.format == kFloat8 && offset != 0 ? offset : group));
+                  number(shape.format >= kFloat4A16 && offset != 0 ? offset : group));
     weight = new_weight(*context, shape);
     return static_cast<int>(OCTAVO_OK);
   });

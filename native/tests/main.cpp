@@ -26,13 +26,13 @@ struct Packed {
     const int64_t group = format == OCTAVO_INT8_A8 ? 64 : format >= OCTAVO_INT4_A16 ? 32 : 0, cut = random.integer(0, out);
     const bool is_int4 = format == OCTAVO_INT4_A16 || format == OCTAVO_INT4_A8;
     const int32_t scale = format < OCTAVO_INT4_A16 ? OCTAVO_FLOAT32 : is_int4 ? OCTAVO_FLOAT16 : OCTAVO_BFLOAT16;
-    const int32_t offset = is_int4 ? OCTAVO_LEAST : format < OCTAVO_INT4_A16 || format == OCTAVO_FLOAT8 ? OCTAVO_NO_OFFSET
+    const int32_t offset = is_int4 ? OCTAVO_LEAST : format < OCTAVO_INT4_A16 || format >= OCTAVO_FLOAT4_A16 ? OCTAVO_NO_OFFSET
                                                                                                      : OCTAVO_ZERO;
     weight = octavo_weight_new(own.context, format, group, scale, offset, activation, in, out);
     for (const bool tail : {true, false}) {
       const int64_t first = tail ? cut : 0, count = tail ? out - cut : cut;
       if (format < OCTAVO_GROUPED_INT8_A16) pack(own, random, format < 3 ? format : OCTAVO_BFLOAT16, in, first, count);
-      else if (count > 0) put(own, random, offset == OCTAVO_ZERO, in, in / 32, first, count);
+      else if (count > 0) put(own, random, format, in, first, count);
     }
     const std::vector<float> bias = random.reals(out);
     if (seed % 2) ok(octavo_weight_bias(weight, bias.data()), "bias", own.isa);
@@ -41,9 +41,11 @@ struct Packed {
     const std::vector<char> rows = random.elements(count * in, dtype);
     ok(octavo_weight_pack(own.context, weight, rows.data(), dtype, first, count), "pack", own.isa);
   }
-  void put(const Handles& own, Random& random, bool zeros, int64_t in, int64_t groups, int64_t first, int64_t count) {
+  void put(const Handles& own, Random& random, int32_t format, int64_t in, int64_t first, int64_t count) {
+    const bool zeros = format < OCTAVO_FLOAT4_A16;
+    const int64_t groups = in / 32, bits = zeros || format == OCTAVO_FLOAT8 ? 0xf7 : 15;
     std::vector<uint8_t> codes, offsets;
-    for (int64_t i = 0; i < count * in; ++i) codes.push_back(static_cast<uint8_t>(random.integer(0, 255) & 0xf7));
+    for (int64_t i = 0; i < count * in; ++i) codes.push_back(static_cast<uint8_t>(random.integer(0, 255) & bits));
     for (int64_t i = 0; i < count * groups && zeros; ++i) offsets.push_back(static_cast<uint8_t>(random.integer(0, 255)));
     const std::vector<char> scales = random.elements(count * groups, OCTAVO_BFLOAT16);
     ok(octavo_weight_put(own.context, weight, codes.data(), scales.data(), zeros ? offsets.data() : nullptr, groups, first,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from operator import itemgetter
 from typing import Any, Literal
 
 import ml_dtypes
@@ -11,6 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 FLOAT8 = np.dtype(ml_dtypes.float8_e4m3fn)
+FLOAT4 = np.array([0, 0.5, 1, 1.5, 2, 3, 4, 6, -0.0, -0.5, -1, -1.5, -2, -3, -4, -6], np.float32)
+"""What the codes of E2M1 are: a sign, two bits of exponent and one of mantissa (OCP Microscaling Formats 1.0)."""
 _CENTRE = {"int8": 128, "int4": 8}  # the code of 0 where no offset says otherwise
 
 
@@ -21,11 +24,12 @@ class Packing:
     w[o, i] = scale[o, g] * (value(code[o, i]) - zero[o, g]), or scale[o, g] * value(code[o, i]) + least[o, g], where g is
     the group of input i. All of it is exact in float32 but for the last rounding."""
 
-    codes: Literal["int8", "int4", "fp8_e4m3"]  # whole numbers from 0 to 255 or 15; E4M3 without infinities
+    # Whole numbers from 0 to 255 or 15; E4M3 without infinities; E2M1, whose scales are such that half of one is exact
+    codes: Literal["int8", "int4", "fp8_e4m3", "fp4_e2m1"]
     group: int  # neighbouring inputs that share a scale, a multiple of 16; 0: all of them
     scale: np.dtype[Any]  # bfloat16, float16 or float32: as it was published
-    offset: Literal["none", "zero", "least"] = "none"  # none: the zero is 128 (int8), 8 (int4) or 0 (fp8_e4m3) everywhere
-    activation_bits: int = 16  # beside whole numbers: activations become whole numbers of 8 or 16 bits
+    offset: Literal["none", "zero", "least"] = "none"  # none: the zero is 128 (int8), 8 (int4) or 0 (floats) everywhere
+    activation_bits: int = 16  # beside all but E4M3: activations become whole numbers of 8 or 16 bits
 
     def groups(self, inputs: int) -> int:
         """Scales of an output."""
@@ -94,6 +98,10 @@ class PackedTensor:
             None if offset is None else np.broadcast_to(np.zeros((), offset), groups),
         )
 
+    def __getitem__(self, rows: slice) -> PackedTensor:
+        """Some of the outputs, as of an array."""
+        return self.changed(itemgetter(rows))
+
     def changed(self, rows: Callable[[NDArray[Any]], NDArray[Any]]) -> PackedTensor:
         """With other rows: what `rows` makes of arrays [out, ..]."""
         offsets = None if self.offsets is None else rows(self.offsets)
@@ -121,6 +129,8 @@ class PackedTensor:
     def _values(self) -> NDArray[np.float32]:
         if self.packing.codes == "fp8_e4m3":
             return np.asarray(self.codes.view(FLOAT8), np.float32)
+        if self.packing.codes == "fp4_e2m1":
+            return FLOAT4[self.codes]
         centre = _CENTRE[self.packing.codes] if self.packing.offset == "none" else 0
         values: NDArray[np.float32] = self.codes.astype(np.float32) - np.float32(centre)
         return values

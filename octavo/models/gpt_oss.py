@@ -15,7 +15,7 @@ _LIMIT = 7.0  # of the activation `clamped_silu`
 
 
 class GptOssForCausalLM(Decoder):
-    """The family `GptOssForCausalLM` of Transformers. Experts are stored as MXFP4, which is unpacked, or plainly."""
+    """The family `GptOssForCausalLM` of Transformers. Experts are stored as MXFP4, and stay so, or plainly."""
 
     def __init__(self, config: ModelConfig, weights: Weights, ops: Ops) -> None:
         if config.number("swiglu_limit", _LIMIT) != _LIMIT:

@@ -285,9 +285,9 @@ class Weights:
             ledger.settle(name)
         ledger.checkpoint.release(ledger.shapes)  # the system maps more pages than are asked for
 
-    def take_matrices(self, name: str, shape: tuple[int, int, int]) -> Iterator[NDArray[Any]]:
-        """The matrices [out, in] of `shape` [count, out, in], one by one as `dtype`: of the tensor `name` [count, in, out],
-        or unpacked from MXFP4 in `name`_blocks and `name`_scales. LoadError as `take`, with the first."""
+    def take_matrices(self, name: str, shape: tuple[int, int, int]) -> Iterator[WeightPart]:
+        """The matrices [out, in] of `shape` [count, out, in], one by one: of the tensor `name` [count, in, out] as
+        `dtype`, or packed as MXFP4 where there are `name`_blocks and `name`_scales. LoadError as `take`, with the first."""
         count, outputs, inputs = shape
         if not self.has(f"{name}_blocks"):
             yield from self.take(name, (count, inputs, outputs)).transpose(0, 2, 1)
@@ -296,10 +296,11 @@ class Weights:
         blocks = self.take(f"{name}_blocks", (*groups, mxfp4.GROUP // 2), bytes8)
         scales = self.take(f"{name}_scales", groups, bytes8)
         for number in range(count):
-            yield self._unpack(blocks[number], scales[number])
+            matrix = self._packed_mxfp4(f"{name}_scales", blocks[number], scales[number])
+            yield replace(matrix, packing=matrix.packing.with_activations(self._activation_bits))
 
-    def _unpack(self, blocks: NDArray[np.uint8], scales: NDArray[np.uint8]) -> NDArray[Any]:
-        return mxfp4.unpack_mxfp4(blocks, scales, self.dtype)
+    def _packed_mxfp4(self, name: str, blocks: NDArray[np.uint8], scales: NDArray[np.uint8]) -> PackedTensor:
+        return mxfp4.mxfp4_tensor(f"{self._prefix}{name}", blocks, scales)
 
     def _read(self, stored: str, dtype: np.dtype[Any]) -> NDArray[Any]:
         ledger = self._ledger
@@ -322,8 +323,8 @@ class WeightShapes(Weights):
     def _read(self, stored: str, dtype: np.dtype[Any]) -> NDArray[Any]:
         return np.broadcast_to(np.zeros((), dtype), self._ledger.shapes[stored])
 
-    def _unpack(self, blocks: NDArray[np.uint8], scales: NDArray[np.uint8]) -> NDArray[Any]:
-        return np.broadcast_to(np.zeros((), self.dtype), (len(scales), mxfp4.GROUP * scales.shape[1]))
+    def _packed_mxfp4(self, name: str, blocks: NDArray[np.uint8], scales: NDArray[np.uint8]) -> PackedTensor:
+        return PackedTensor.without_content(mxfp4.PACKING, (len(scales), mxfp4.GROUP * scales.shape[1]))
 
     def _read_packed(self, projection: StoredProjection) -> PackedTensor:
         return PackedTensor.without_content(projection.packing, projection.shape)

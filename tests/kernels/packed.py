@@ -15,7 +15,7 @@ def random_packed(
 ) -> PackedTensor:
     """Every code, with scales and offsets of the size of a model's."""
     groups = outputs, packing.groups(inputs)
-    bits = 4 if packing.codes == "int4" else 8
+    bits = 4 if packing.codes in ("int4", "fp4_e2m1") else 8
     codes = random.integers(0, 2**bits, (outputs, inputs), np.uint8)
     if packing.codes == "fp8_e4m3":
         codes[codes & 0x7F == 0x7F] = 0

@@ -25,6 +25,9 @@ PACKINGS = [
     Packing("int8", 128, FLOAT32, activation_bits=8),
     Packing("fp8_e4m3", 0, BFLOAT16),
     Packing("fp8_e4m3", 128, FLOAT32),
+    Packing("fp4_e2m1", 32, BFLOAT16),
+    Packing("fp4_e2m1", 0, FLOAT32),
+    Packing("fp4_e2m1", 16, FLOAT16, activation_bits=8),
 ]
 each_packing = pytest.mark.parametrize(
     "packing", PACKINGS, ids=lambda p: f"{p.codes}-{p.group}-{p.scale}-{p.offset}-{p.activation_bits}"
@@ -45,6 +48,9 @@ def test_numbers_are_those_of_the_definition(packing):
             if packing.codes == "fp8_e4m3":
                 exponent, mantissa = code >> 3 & 15, code & 7
                 value = 2.0 ** (max(exponent, 1) - 10) * (mantissa + 8 * (exponent > 0)) * (-1 if code >= 128 else 1)
+            elif packing.codes == "fp4_e2m1":
+                exponent, mantissa = code >> 1 & 3, code & 1
+                value = 2.0 ** (max(exponent, 1) - 2) * (mantissa + 2 * (exponent > 0)) * (-1 if code >= 8 else 1)
             else:
                 value = float(code - (0 if packing.offset != "none" else 8 if packing.codes == "int4" else 128))
             expected = scale * (value - offset) if packing.offset == "zero" else scale * value + offset
@@ -154,7 +160,7 @@ def test_weights_are_rounded_to_the_same_8_bit_floats(isa, rows, width, dtype, s
 
 
 @each_isa
-@pytest.mark.parametrize("packing", [PACKINGS[1], PACKINGS[5], PACKINGS[9]], ids=str)
+@pytest.mark.parametrize("packing", [PACKINGS[1], PACKINGS[5], PACKINGS[9], PACKINGS[10]], ids=str)
 def test_experts_of_packed_weights_equal_numpy(isa, packing):
     random = np.random.default_rng(5)
     orders = [random.permutation(128).astype(np.int32) for _ in range(3)]
@@ -180,12 +186,13 @@ def test_memory_is_that_of_codes_and_scales():
     for packing in PACKINGS:
         part = PackedTensor.without_content(packing, (512, 2048))
         share = ops.weight_bytes([part]) / bfloat16
-        bits = (4 if packing.codes == "int4" else 8) + (
+        is_4_bits = packing.codes in ("int4", "fp4_e2m1")
+        bits = (4 if is_4_bits else 8) + (
             8 * (packing.scale.itemsize + (packing.offset_dtype or np.dtype("V0")).itemsize) / (packing.group or 2048)
         )
         assert share == pytest.approx(bits / 16, rel=2e-3), packing
-        if packing.group in (0, 64, 128):
-            assert share <= (0.30 if packing.codes == "int4" else 0.52)
+        if packing.group in (0, 64, 128) or packing is PACKINGS[10]:
+            assert share <= (0.30 if is_4_bits else 0.52)
 
 
 def test_what_does_not_fit_is_refused():

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from octavo.kernels.numpy.ops import NumpyOps
-from octavo.weights.mxfp4 import unpack_mxfp4
+from octavo.weights.mxfp4 import mxfp4_tensor
 from octavo.weights.safetensors import SafetensorsCheckpoint
 from tests.golden.derive_families import SEED, load
 from tests.models.families import FAMILIES, random_tensors
@@ -42,4 +42,4 @@ def test_mxfp4_is_what_transformers_makes_of_it() -> None:
     random = np.random.default_rng(1)
     blocks, scales = random.integers(0, 256, (7, 5, 16), np.uint8), random.integers(100, 140, (7, 5), np.uint8)
     theirs = convert_moe_packed_tensors(torch.from_numpy(blocks)[None], torch.from_numpy(scales)[None], dtype=torch.float32)
-    assert np.array_equal(unpack_mxfp4(blocks, scales, np.dtype(np.float32)), theirs[0].numpy().T)
+    assert np.array_equal(mxfp4_tensor("scales", blocks, scales).dequantized(), theirs[0].numpy().T)

@@ -37,6 +37,10 @@ INLINE Ints low_nibbles(Ints a) {
   return for_int_parts([&](int i) __attribute__((always_inline)) { return register_nibbles(a.part[i]); });
 }
 INLINE Ints high_nibbles(Ints a) { return low_nibbles(shift_right<4>(a)); }
+// Of bytes that are codes of E2M1: kFloat4Bytes.
+INLINE Ints float4_bytes(Ints a) {
+  return for_int_parts([&](int i) __attribute__((always_inline)) { return register_float4_bytes(a.part[i]); });
+}
 INLINE Floats to_floats(Ints a) {
   return for_parts([&](int i) __attribute__((always_inline)) { return register_to_float(a.part[i]); });
 }

@@ -143,7 +143,7 @@ template <class Codes, bool kGrouped, int kPlanes>
 constexpr LinearKernels kernels_of{
     kMaxRows<kGrouped, kPlanes>,
     lay_out<Codes, kGrouped, kPlanes>,
-    pack_quantized<Codes, kGrouped>,
+    packing_of<Codes, kGrouped>(),
     pack_coded<Codes, kGrouped>,
     unpack_quantized<Codes, kGrouped>,
     pack_rows<Codes, kGrouped, kPlanes>,
@@ -155,6 +155,7 @@ constexpr LinearKernels kernels_of{
 extern const LinearKernels quantized_kernels[kFloat8 - kDTypes] = {
     kernels_of<Bytes, false, 2>,  kernels_of<Bytes, false, 1>, kernels_of<Nibbles, true, 2>,
     kernels_of<Nibbles, true, 1>, kernels_of<Bytes, true, 2>,  kernels_of<Bytes, true, 1>,
+    kernels_of<Float4, true, 2>,  kernels_of<Float4, true, 1>,
 };
 
 }  // namespace octavo::OCTAVO_ISA

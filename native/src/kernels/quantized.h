@@ -12,6 +12,7 @@
 #pragma once
 
 #include <cstring>
+#include <type_traits>
 
 #include "formats.h"
 #include "heads.h"
@@ -40,6 +41,15 @@ struct Nibbles {
     const Ints both = load_bytes(p);
     weights[0] = low_nibbles(both);
     weights[1] = high_nibbles(both);
+  }
+};
+
+// E2M1 in the same places. Twice such a number is whole, so q is that and 12.
+struct Float4 : Nibbles {
+  static constexpr int centre = 12;
+  INLINE void load_step(const char* p, Ints (&weights)[2]) {
+    Nibbles::load_step(p, weights);
+    for (Ints& half : weights) half = float4_bytes(half);
   }
 };
 
@@ -92,6 +102,11 @@ INLINE Floats add_group(const Head& head, int half, float scale, float row_sum, 
 // Of quantized_pack.cpp.
 template <class Codes, bool kGrouped>
 void pack_quantized(const Weight& weight, const void* rows, int32_t dtype, int64_t panel, int64_t lane, int64_t count);
+template <class Codes, bool kGrouped>
+constexpr auto packing_of() -> decltype(LinearKernels::pack_weight) {
+  if constexpr (std::is_same_v<Codes, Float4>) return nullptr;  // nothing is rounded to it
+  else return pack_quantized<Codes, kGrouped>;
+}
 template <class Codes, bool kGrouped>
 void pack_coded(const Weight& weight, const CodedRows& rows, int64_t panel, int64_t lane, int64_t count);
 template <class Codes, bool kGrouped>

@@ -79,6 +79,10 @@ INLINE int load_input(Nibbles, const char* step, int64_t lane, int64_t input) {
   return static_cast<uint8_t>(step[lane % kLanes * kStepInputs + input]) >> (lane < kLanes ? 0 : 4) & 15;
 }
 
+INLINE int load_input(Float4, const char* step, int64_t lane, int64_t input) {
+  return kFloat4Bytes[load_input(Nibbles{}, step, lane, input)];
+}
+
 template <class Codes, class Source>
 void pack_group(const typename Source::Element* row, int64_t start, int64_t end, int64_t inputs, Rounding to, char* step,
                 int64_t lane) {
@@ -157,12 +161,15 @@ void unpack_quantized(const Weight& weight, int64_t panel, int64_t lane, float* 
   }
 }
 
-#define INSTANTIATE(Codes, kGrouped)                                                                                \
-  template void pack_quantized<Codes, kGrouped>(const Weight&, const void*, int32_t, int64_t, int64_t, int64_t); \
+#define INSTANTIATE(Codes, kGrouped)                                                                        \
   template void pack_coded<Codes, kGrouped>(const Weight&, const CodedRows&, int64_t, int64_t, int64_t);         \
   template void unpack_quantized<Codes, kGrouped>(const Weight&, int64_t, int64_t, float*);
-INSTANTIATE(Bytes, false)
-INSTANTIATE(Bytes, true)
-INSTANTIATE(Nibbles, true)
+#define INSTANTIATE_ROUNDING(Codes, kGrouped) \
+  INSTANTIATE(Codes, kGrouped)                \
+  template void pack_quantized<Codes, kGrouped>(const Weight&, const void*, int32_t, int64_t, int64_t, int64_t);
+INSTANTIATE_ROUNDING(Bytes, false)
+INSTANTIATE_ROUNDING(Bytes, true)
+INSTANTIATE_ROUNDING(Nibbles, true)
+INSTANTIATE(Float4, true)
 
 }  // namespace octavo::OCTAVO_ISA

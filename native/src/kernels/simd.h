@@ -18,6 +18,9 @@
 
 namespace octavo::OCTAVO_ISA {
 
+// Twice the number that each code of E2M1 is, and 12.
+alignas(64) static constexpr uint8_t kFloat4Bytes[16] = {12, 13, 14, 15, 16, 18, 20, 24, 12, 11, 10, 9, 8, 6, 4, 0};
+
 #if defined(__AVX512F__)
 #include "registers_avx512.h"
 #elif defined(__AVX2__)

@@ -19,7 +19,8 @@ constexpr int64_t element_bytes(int32_t dtype) { return dtype == kFloat32 ? 4 : 
 // ---- linear ------------------------------------------------------------------------------------------------------
 // How a weight is stored and multiplied: the three dtypes as they are; integers of 8 bits with a scale for each output;
 // integers of 4 or 8 bits with scales for each output and group of inputs, all of these multiplied by activations that are
-// rounded to 16 or 8 bits; and E4M3 with scales for groups, multiplied as bfloat16 or float32.
+// rounded to 16 or 8 bits; E2M1, counted in halves, in the same way; and E4M3 with scales for groups, multiplied as bfloat16 or
+// float32.
 enum Format : int32_t {
   kInt8A16 = 3,
   kInt8A8 = 4,
@@ -27,8 +28,10 @@ enum Format : int32_t {
   kInt4A8 = 6,
   kGroupedInt8A16 = 7,
   kGroupedInt8A8 = 8,
-  kFloat8 = 9,
-  kFormats = 10
+  kFloat4A16 = 9,
+  kFloat4A8 = 10,
+  kFloat8 = 11,
+  kFormats = 12
 };
 // What a code of 0 stands for: scale * -128 (or -8), scale * -zero with a zero of 8 bits, or a float16 of its own.
 enum Offset : int32_t { kNoOffset = 0, kZero = 1, kLeast = 2, kOffsets = 3 };

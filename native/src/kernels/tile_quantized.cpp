@@ -55,11 +55,12 @@ void pack_rows(const Weight& weight, const float* x, int64_t rows, void* block) 
 
 // The column tiles of `steps` steps.
 INLINE void load_columns(Bytes, const char* w, int64_t) { load_column_tiles(w, w + kTileBytes, Bytes::step_bytes); }
-INLINE void load_columns(Nibbles, const char* w, int64_t steps) {
+template <class Codes>
+INLINE void load_columns(Codes, const char* w, int64_t steps) {
   alignas(64) Ints unpacked[2][kTileRows];
   for (int64_t s = 0; s < steps; ++s) {
     Ints halves[2];
-    Nibbles::load_step(w + s * Nibbles::step_bytes, halves);
+    Codes::load_step(w + s * Codes::step_bytes, halves);
     unpacked[0][s] = halves[0];
     unpacked[1][s] = halves[1];
   }
@@ -139,7 +140,7 @@ template <class Codes, bool kGrouped, int kPlanes>
 constexpr LinearKernels kernels_of{
     kMaxRows<kPlanes>,
     lay_out<Codes, kGrouped, kPlanes>,
-    pack_quantized<Codes, kGrouped>,
+    packing_of<Codes, kGrouped>(),
     pack_coded<Codes, kGrouped>,
     unpack_quantized<Codes, kGrouped>,
     pack_rows<Codes, kPlanes>,
@@ -151,6 +152,7 @@ constexpr LinearKernels kernels_of{
 extern const LinearKernels quantized_kernels[kFloat8 - kDTypes] = {
     kernels_of<Bytes, false, 2>,  kernels_of<Bytes, false, 1>, kernels_of<Nibbles, true, 2>,
     kernels_of<Nibbles, true, 1>, kernels_of<Bytes, true, 2>,  kernels_of<Bytes, true, 1>,
+    kernels_of<Float4, true, 2>,  kernels_of<Float4, true, 1>,
 };
 
 }  // namespace octavo::OCTAVO_ISA

@@ -30,7 +30,8 @@ _ACTIVATIONS |= {name: i for i, name in enumerate(ACTIVATIONS, 1)}
 _ACTIVATIONS |= {UNGATED + name: 16 + i for i, name in enumerate(ACTIVATIONS, 1)}
 _OFFSETS = {"none": 0, "zero": 1, "least": 2}  # OCTAVO_NO_OFFSET, ...
 _INTEGERS = {(8, False): 3, (4, True): 5, (8, True): 7}  # (bits, in groups): OCTAVO_INT8_A16, ...; the next is that of _A8
-_FLOAT8 = 9
+_FLOAT4 = 9  # beside activations of 16 bits; the next of 8
+_FLOAT8 = 11
 
 
 @dataclass(frozen=True)
@@ -62,6 +63,8 @@ class WeightFormat:
         scale, offset = DTYPE_CODES[packing.scale], _OFFSETS[packing.offset]
         if packing.codes == "fp8_e4m3":
             return cls(_FLOAT8, packing.group, scale, offset)
+        if packing.codes == "fp4_e2m1":
+            return cls(_FLOAT4 + (packing.activation_bits == 8), packing.group, scale, offset)
         bits = 4 if packing.codes == "int4" else 8
         in_groups = bits == 4 or packing.group > 0 or packing.offset != "none"
         code = _INTEGERS[bits, in_groups] + (packing.activation_bits == 8)
@@ -142,6 +145,8 @@ class PackedWeight:
             raise ValueError(
                 f"expected offsets of {part.packing.offset_dtype} {groups}, got {offsets.dtype} {offsets.shape}"
             )
+        if part.packing.codes == "fp4_e2m1":
+            scales = scales * scales.dtype.type(0.5)  # the library's numbers are twice as large
         status = self._library.octavo_weight_put(
             context,
             self.pointer,

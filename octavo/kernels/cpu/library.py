@@ -8,7 +8,7 @@ from functools import cache
 from hashlib import sha256
 from pathlib import Path
 
-ABI_VERSION = 10
+ABI_VERSION = 11
 ISAS = ("amx", "avx512_bf16", "avx512", "avx2", "generic")  # best first
 EMULATED_ISAS = ("amx_emulated",)  # on every processor, slowly, for tests
 

@@ -16,9 +16,9 @@ _SCHEMES = {
     "fbgemm_fp8": ("fp8", "FP8"),
     "fp8": ("fp8", "FP8"),
     "gptq": ("gptq", "GPTQ"),
+    "mxfp4": ("mxfp4", "MXFP4"),
 }
 METHODS = tuple(_SCHEMES)
-_ORDINARY = ("mxfp4",)  # whose tensors the families that have them take by themselves, and unpack
 # Beside config.json, from before it said what was done: file -> the method where it names none itself
 _OLD_FILES = {"quantize_config.json": "gptq", "quant_config.json": "awq"}
 _OTHER_FILES = {"hf_quant_config.json": "modelopt"}
@@ -35,8 +35,6 @@ def open_scheme(source: StoredTensors, hf_config: dict[str, Any]) -> Scheme | No
             return None
         raise LoadError(f"{source.path} holds {packed}, but no quantization_config in config.json says how to read it")
     method = values.get("quant_method")
-    if method in _ORDINARY:
-        return None
     if not isinstance(method, str) or method not in _SCHEMES:
         raise LoadError(
             f"{source.path} is quantized with {method!r}, which is not supported; supported: {', '.join(METHODS)}; or take "
