@@ -79,10 +79,21 @@ class PlannedModel:
 
     def _quantized(self) -> str:
         method = self.checkpoint.quantization_method
-        if self.quantization is None and method is None:
+        if self.quantization is not None:
+            shown = f", weights {self.quantization}"
+        elif method is not None:
+            shown = f", weights as {method} stored them"
+        elif packings := self._packings():
+            shown = f", weights as they are stored: {' and '.join(packings)}"
+        else:
             return ""
-        shown = f", weights {self.quantization}" if self.quantization else f", weights as {method} stored them"
         return shown + (" (numpy unpacks them: nothing is saved)" if self.ops.name == "numpy" else "")
+
+    def _packings(self) -> list[str]:
+        """Of the tensors that stay packed."""
+        names = (name.removesuffix(".weight") for name in self.checkpoint.shapes())
+        found = (self.checkpoint.projection(name) for name in names)
+        return sorted({str(each.packing) for each in found if each is not None})
 
     def more_room(self) -> dict[str, float]:
         """Flags, each with a value under which more requests of max_model_len would fit, and how many."""

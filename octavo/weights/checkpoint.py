@@ -126,7 +126,8 @@ class Weights:
     `scope("model").scope("layers.3")` prefixes names. A family's file is then its own mapping. `progress` is called with
     (bytes done, bytes in all), in file bytes, after each tensor. Whoever takes a projection has the backend round it as
     `quantization` says, so that no more than one layer is in memory unrounded. Those that a checkpoint has packed stay as
-    they are; `activation_bits` is what activations are rounded to beside their integers.
+    they are, unless it can unpack them to be rounded; `activation_bits` is what activations are rounded to beside their
+    integers.
     """
 
     def __init__(
@@ -218,7 +219,8 @@ class Weights:
         stored, changes = self._resolve(ledger.aliases.get(full, full))
         stored = stored.removesuffix(".weight")
         packed = ledger.checkpoint.projection(stored)
-        if packed is None:
+        is_rounded = self.quantization is not None and f"{stored}.weight" in ledger.shapes
+        if packed is None or is_rounded:
             return self.take(f"{name}.weight", shape), self.take(f"{name}.bias", shape[:1]) if bias else None
         matrix = self._read_packed(packed)
         matrix = replace(matrix, packing=matrix.packing.with_activations(self._activation_bits))

@@ -11,7 +11,9 @@ from numpy.typing import NDArray
 
 from octavo.errors import LoadError
 from octavo.kernels.ops import Ops
+from octavo.kernels.packed import PackedTensor
 from octavo.weights.checkpoint import PLAIN_TYPES, StoredProjection
+from octavo.weights.gguf_blocks import gguf_packing, unpack_blocks
 from octavo.weights.gguf_header import GGUFTensor, read_header
 from octavo.weights.gguf_names import FAMILIES, generation_config, hugging_face_config
 from octavo.weights.pages import release_pages
@@ -72,20 +74,39 @@ class GGUFCheckpoint:
     def read(self, name: str, dtype: np.dtype[Any], ops: Ops) -> NDArray[Any]:
         """A read-only view where the file has `dtype` already (and its rows need no reordering), else a new array."""
         tensor = self._tensors[name]
-        rows = self._rows(tensor)
         if self._norm_offset and name.endswith("norm.weight"):
-            stored = ops.dequantize(rows, tensor.type_name, tensor.shape, np.dtype(np.float32))
+            stored = ops.dequantize(self._rows(tensor), tensor.type_name, tensor.shape, np.dtype(np.float32))
             own: NDArray[Any] = (stored - np.float32(self._norm_offset)).astype(dtype)
             return own
-        if name in self._permuted_heads:
-            rows = _unpermute(rows, self._permuted_heads[name], tensor.shape)
+        rows = self._ordered_rows(name)
         if PLAIN_TYPES.get(tensor.type_name) == dtype:
             return rows.view(dtype).reshape(tensor.shape)
         return ops.dequantize(rows, tensor.type_name, tensor.shape, dtype)
 
     def projection(self, name: str) -> StoredProjection | None:
-        """None: all tensors are dequantised as they are read."""
-        return None
+        """Matrices of the types that `gguf_packing` knows."""
+        full = f"{name}.weight"
+        tensor = self._tensors.get(full)
+        if tensor is None or len(tensor.shape) != 2 or 0 in tensor.shape:
+            return None
+        packing = gguf_packing(tensor.type_name)
+        if packing is None or not self._has_alike_partner(name, tensor):
+            return None
+        outputs, inputs = tensor.shape
+        return StoredProjection((outputs, inputs), packing, (full,), lambda: self._unpacked(full))
+
+    def _has_alike_partner(self, name: str, tensor: GGUFTensor) -> bool:
+        """A gate and an up are one product with the activation between them, which only SiLU has for two formats."""
+        if not str(self.hf_config["model_type"]).startswith("gemma"):  # the GELU gates among the families
+            return True
+        own, other = (".gate_proj", ".up_proj") if name.endswith(".gate_proj") else (".up_proj", ".gate_proj")
+        partner = self._tensors.get(f"{name.removesuffix(own)}{other}.weight")
+        return not name.endswith(own) or partner is None or partner.type_name == tensor.type_name
+
+    def _unpacked(self, name: str) -> PackedTensor:
+        packed = unpack_blocks(self._ordered_rows(name), self._tensors[name].type_name)
+        self.release((name,))
+        return packed
 
     def release(self, names: Iterable[str]) -> None:
         """See `Checkpoint`."""
@@ -97,6 +118,12 @@ class GGUFCheckpoint:
         """The file's bytes, [..., bytes of a row]."""
         flat = np.frombuffer(self._buffer, np.uint8, tensor.nbytes, tensor.offset)
         return flat.reshape(*tensor.shape[:-1], tensor.row_nbytes)
+
+    def _ordered_rows(self, name: str) -> NDArray[np.uint8]:
+        """The same, in Hugging Face's order."""
+        tensor = self._tensors[name]
+        rows, heads = self._rows(tensor), self._permuted_heads.get(name)
+        return rows if heads is None else _unpermute(rows, heads, tensor.shape)
 
     def _complete_config(self) -> None:
         """What config.json says and only the tensors of a GGUF file tell."""
