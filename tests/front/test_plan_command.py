@@ -63,12 +63,8 @@ def test_what_is_said_to_fit_more_does(plan: Plan) -> None:
     _, rows, _ = plan(*arguments)
     before = _requests(rows)
     advice = re.findall(r"(--[a-z-]+) ([a-z\d.]+) \(([\d.,]+)\)", rows["more would fit with"])
-    assert {flag for flag, _, _ in advice} == {
-        "--memory-utilization",
-        "--max-num-batched-tokens",
-        "--quantization",
-        "--kv-cache-dtype",
-    }
+    flags = {"--memory-utilization", "--max-num-batched-tokens", "--kv-cache-dtype"}  # the file has 4 bits: int8 is no help
+    assert {flag for flag, _, _ in advice} == flags
     for flag, value, count in advice:
         _, other, _ = plan(*arguments, flag, value)
         assert _requests(other) == float(count) >= before + 0.1
@@ -85,11 +81,11 @@ def test_a_limit_that_was_set_is_what_gives_more(plan: Plan, limit: str) -> None
 
 
 def test_auto_and_what_does_not_fit(plan: Plan) -> None:
-    code, rows, error = plan("--memory", "600MiB", "--dtype", "bfloat16", "--backend", "cpu")
+    code, rows, error = plan("--memory", "450MiB", "--dtype", "bfloat16", "--backend", "cpu")
     assert (code, rows) == (1, {})
     fits = re.search(r"max seq len \(8192\) .* stored in KV cache \((\d+)\)\. Try increasing gpu_memory", error)
     assert fits is not None
-    code, rows, _ = plan("--memory", "600MiB", "--dtype", "bfloat16", "--backend", "cpu", "--max-model-len", "auto")
+    code, rows, _ = plan("--memory", "450MiB", "--dtype", "bfloat16", "--backend", "cpu", "--max-model-len", "auto")
     assert (code, rows["requests that fit"].split(", ")[-1]) == (0, f"1.0 of {int(fits[1]):,} tokens")
 
 
