@@ -1,19 +1,23 @@
 """Whole steps of SmolLM2-135M in bfloat16 without the engine: prompts, and decoding beside a filled cache.
 
     python -m benchmarks.steps [--threads 1] [--prompts 8x256 1x2048] [--decode 1x320 8x320 32x320] [--seconds 5]
+                               [--wall]
 
 Prints tokens per second of CPU time (all threads together, so that other programs disturb little), the least of all steps,
-and the GFLOP/s and GB/s that this is: of products and attention, and of weights and cache.
+and the GFLOP/s and GB/s that this is: of products and attention, and of weights and cache. With --wall it is the median of
+the time that passes, beside what the machine can do at most, measured right before and after each line.
 """
 
 from __future__ import annotations
 
 import argparse
+import statistics
 import time
 
 import ml_dtypes
 import numpy as np
 
+from benchmarks.kernels import Limits
 from octavo.kernels.cpu.ops import CpuOps
 from octavo.models.config import read_model_config
 from octavo.models.registry import Model, build_model
@@ -48,7 +52,7 @@ def make_batch(sequences: int, length: int, queries: int) -> Batch:
     )
 
 
-def measure(ops: CpuOps, model: Model, sequences: int, length: int, queries: int, seconds: float) -> None:
+def measure(ops: CpuOps, model: Model, sequences: int, length: int, queries: int, options: argparse.Namespace) -> None:
     """Print one line."""
     config = model.config
     n, k, d = config.qkv_heads
@@ -57,14 +61,17 @@ def measure(ops: CpuOps, model: Model, sequences: int, length: int, queries: int
     forward = ops.record(model.forward)
     forward(make_batch(sequences, length, length), cache)
     batch = make_batch(sequences, length, queries)
+    clock = time.perf_counter if options.wall else time.process_time
+    limits = [Limits.measure(options.threads)] if options.wall else []
     took = []
-    end = time.perf_counter() + seconds
+    end = time.perf_counter() + options.seconds
     while time.perf_counter() < end or len(took) < 3:
-        start = time.process_time()
+        start = clock()
         model.logits(forward(batch, cache))
-        took.append(time.process_time() - start)
+        took.append(clock() - start)
     cache.close()
-    best, tokens = min(took), sequences * queries
+    best, tokens = statistics.median(took) if options.wall else min(took), sequences * queries
+    unit = "ms" if options.wall else "ms of CPU"
     hidden, inner, layers = config.hidden_size, config.raw["intermediate_size"], config.num_layers
     weights = layers * hidden * ((2 * n + 2 * k) * d + 3 * inner)
     head = hidden * config.vocab_size
@@ -72,10 +79,13 @@ def measure(ops: CpuOps, model: Model, sequences: int, length: int, queries: int
     work = 2 * weights * tokens + 2 * head * sequences + scored
     read = 2 * (weights + head) + 4 * k * d * length * sequences * layers
     print(
-        f"{sequences:3} x {queries:4} tokens, {length:4} keys: {1e3 * best:8.1f} ms of CPU, {tokens / best:7.0f} tokens/s"
+        f"{sequences:3} x {queries:4} tokens, {length:4} keys: {1e3 * best:8.1f} {unit}, {tokens / best:7.0f} tokens/s"
         f"   {work / best / 1e9:6.1f} GFLOP/s   {read / best / 1e9:5.1f} GB/s",
         flush=True,
     )
+    if options.wall:
+        limits.append(Limits.measure(options.threads))
+        print("    at most " + " and ".join(f"{each.bf16:.0f} GFLOP/s, {each.read:.1f} GB/s" for each in limits), flush=True)
 
 
 def main() -> None:
@@ -84,16 +94,17 @@ def main() -> None:
     parser.add_argument("--prompts", nargs="*", default=["8x256", "1x2048"], help="sequences x tokens")
     parser.add_argument("--decode", nargs="*", default=["1x320", "8x320", "32x320"], help="sequences x keys")
     parser.add_argument("--seconds", type=float, default=5.0)
+    parser.add_argument("--wall", action="store_true", help="the clock's time and the machine's limits")
     options = parser.parse_args()
     ops = CpuOps(options.threads)
     model = smollm2(ops)
     print(ops.description)
     for shape in options.prompts:
         sequences, length = map(int, shape.split("x"))
-        measure(ops, model, sequences, length, length, options.seconds)
+        measure(ops, model, sequences, length, length, options)
     for shape in options.decode:
         sequences, length = map(int, shape.split("x"))
-        measure(ops, model, sequences, length, 1, options.seconds)
+        measure(ops, model, sequences, length, 1, options)
 
 
 if __name__ == "__main__":
