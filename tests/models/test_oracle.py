@@ -24,11 +24,16 @@ GOLDEN = load()
 
 
 def assert_same_logits(
-    model: Model, ops: Ops, prompt: list[int], expected: np.ndarray, chunks: tuple[int, ...] = (512, 7, 1)
+    model: Model,
+    ops: Ops,
+    prompt: list[int],
+    expected: np.ndarray,
+    chunks: tuple[int, ...] = (512, 7, 1),
+    tolerance: float = TOLERANCE,
 ) -> None:
     for chunk in chunks:
         error = np.abs(logits_of(model, ops, prompt, chunk) - expected).max() / np.abs(expected).max()
-        assert error < TOLERANCE, chunk
+        assert error < tolerance, chunk
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
@@ -51,7 +56,8 @@ def test_smollm2_logits_at_every_position(smollm2: Path, source: str, backend: s
     prompt, ops = GOLDEN["smollm2"]["prompt"], BACKENDS[backend]()
     model = load_model(smollm2 if source == "gguf" else folder, ops)
     chunks = (512, 100) if backend == "numpy" else (512, 7, 1)  # numpy reads all weights in float32 for each
-    assert_same_logits(model, ops, prompt, reference_logits(reference, prompt), chunks)
+    tolerance = 10 * TOLERANCE if source == "gguf" else TOLERANCE  # beside packed weights activations have 16 bits
+    assert_same_logits(model, ops, prompt, reference_logits(reference, prompt), chunks, tolerance)
     ops.close()
 
 
