@@ -19,6 +19,7 @@ from pathlib import Path
 import ml_dtypes
 import numpy as np
 
+from octavo.kernels.cpu.elementwise import silu_and_multiply
 from octavo.kernels.cpu.ops import CpuOps
 from octavo.kernels.ops import Quantization, Routing
 from octavo.runner.batch import Batch
@@ -180,7 +181,7 @@ def elementwise(ops: CpuOps) -> None:
         batch = Batch(nothing, positions, np.arange(rows, dtype=np.int64), nothing, nothing, nothing, nothing)
         times = {
             "rms_norm 576": seconds(lambda i, x=x, w=weight: ops.rms_norm(x, w, 1e-5), 200),
-            "silu 1536": seconds(lambda i, g=gate_up: ops.silu_and_multiply(g), 200),
+            "silu 1536": seconds(lambda i, g=gate_up: silu_and_multiply(ops.calls, g), 200),
             "rotary and cache 15 x 64": seconds(
                 lambda i, q=qkv, c=cache, b=batch, t=table: ops.write_cache(q, c, 0, b, (9, 3, 64), lambda _: t), 200
             ),

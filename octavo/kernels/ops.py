@@ -240,9 +240,6 @@ class Ops(Protocol):
     def soft_cap(self, x: Array, cap: float) -> Array:
         """cap * tanh(x / cap), in place, of [r, v] logits; returns x."""
 
-    def silu_and_multiply(self, gate_up: Array) -> Array:
-        """[t, 2i] -> [t, i]: silu(first half) * second half."""
-
     def write_cache(
         self,
         qkv: Array,

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from octavo.kernels.cpu.calls import Immediate
+from octavo.kernels.cpu.library import load_library
 from octavo.kernels.cpu.ops import CpuOps
 from octavo.kernels.cpu.program import RecordedForward
 from octavo.kernels.cpu.recorder import Recorder
@@ -65,8 +68,8 @@ def test_a_step_is_one_call_into_the_library(monkeypatch: pytest.MonkeyPatch) ->
     cache, batch = make_cache(ops), make_batch([(3, 2)], 0)
     recorded = RecordedForward(ops, model.forward)
     recorded(batch, cache)
-    library = CountingLibrary(ops._library)
-    monkeypatch.setattr(ops, "_library", library)
+    library: Any = CountingLibrary(load_library())
+    monkeypatch.setattr(ops, "calls", Immediate(library, ops.context))
     model.forward(batch, cache)
     assert library.calls > 2 * 5  # what the counter sees where there is something to see
     library.calls = 0

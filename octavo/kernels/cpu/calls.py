@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ctypes import CDLL
 from typing import Any, Protocol
 
 import numpy as np
@@ -22,9 +23,6 @@ class Calls(Protocol):
     def new(self, *shape: Any) -> Array:
         """A float32 array for a result, its values undefined."""
 
-    def context(self) -> Argument:
-        """The library's context."""
-
     def address(self, array: NDArray[Any], dtype: np.dtype[Any] = FLOAT32) -> Argument:
         """Of a C-contiguous array of `dtype`; ValueError for any other."""
 
@@ -37,23 +35,20 @@ class Calls(Protocol):
     def rotary_table(self, table: RotaryTable, positions: NDArray[np.int32]) -> tuple[Argument, Any, int]:
         """Address, rows and columns of a table that reaches as far as the positions do."""
 
-    def call(self, function: Any, *arguments: Argument) -> None:
-        """Call a function of the library that gives a status, and raise what that means."""
+    def call(self, function: str, *arguments: Argument) -> None:
+        """Call this function of the library on the context, and raise what its status means."""
 
 
 class Immediate:
     """Calls now."""
 
-    def __init__(self, context: int | None) -> None:
-        self._context = context
+    def __init__(self, library: CDLL, context: int | None) -> None:
+        self._library = library
+        self._context = context  # None once it is closed
 
     def new(self, *shape: Any) -> Array:
         """A float32 array for a result, its values undefined."""
         return np.empty(shape, FLOAT32)
-
-    def context(self) -> Argument:
-        """The library's context; None once it is closed."""
-        return self._context
 
     def address(self, array: NDArray[Any], dtype: np.dtype[Any] = FLOAT32) -> Argument:
         """Of a C-contiguous array of `dtype`; ValueError for any other."""
@@ -72,8 +67,17 @@ class Immediate:
         cos_sin = table(int(positions.max(initial=-1)) + 1)
         return address(cos_sin), len(cos_sin), cos_sin.shape[1]
 
-    def call(self, function: Any, *arguments: Argument) -> None:
-        """Call a function of the library that gives a status, and raise what that means."""
-        status = function(*arguments)
+    def call(self, function: str, *arguments: Argument) -> None:
+        """Call this function of the library on the context, and raise what its status means."""
+        status = getattr(self._library, function)(self._context, *arguments)
         if status:
             raise failure(status)
+
+
+def target_of(calls: Calls, shape: tuple[Any, ...], residual: Array | None) -> Array:
+    """Where a result of this shape goes: an array of its own, or the residual that it is added into."""
+    if residual is None:
+        return calls.new(*shape)
+    if residual.shape != shape:
+        raise ValueError(f"expected a residual of shape {shape}, got {residual.shape}")
+    return residual

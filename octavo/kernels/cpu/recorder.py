@@ -67,10 +67,6 @@ class Recorder:
         """A stand-in for a result."""
         return cast(Array, StandIn(shape, FLOAT32))
 
-    def context(self) -> Argument:
-        """Of the step, so that a closed one is noticed."""
-        return Count(CONTEXT)
-
     def address(self, array: NDArray[Any], dtype: np.dtype[Any] = FLOAT32) -> Argument:
         """The stand-in itself, or the address of an array that is there for good."""
         if not isinstance(array, StandIn):
@@ -99,9 +95,9 @@ class Recorder:
         variable = FIRST_FREE + 2 * self.tables.index(table)
         return Count(variable), Count(variable + 1), table(0).shape[1]
 
-    def call(self, function: Any, *arguments: Argument) -> None:
-        """Note it."""
-        self._calls.append((function, arguments))
+    def call(self, function: str, *arguments: Argument) -> None:
+        """Note it, with the context of the step, so that a closed one is noticed."""
+        self._calls.append((getattr(self._cache.library, function), (Count(CONTEXT), *arguments)))
 
     def finish(self, output: Any) -> Program:
         """The program that leaves `output`, [r, ...], where the variable of that name points to."""

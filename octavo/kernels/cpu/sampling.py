@@ -11,13 +11,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from octavo.engine.request import TokenLogprobs
-from octavo.kernels.cpu.buffers import FLOAT32, address
+from octavo.kernels.cpu.buffers import address
 from octavo.kernels.cpu.library import failure
-from octavo.sampling.sampler import MASKED, NO_SEED, NOT_FINITE
+from octavo.kernels.cpu.scoring import score_rows
+from octavo.kernels.ops import Array
+from octavo.sampling.sampler import MASKED, NO_SEED, NOT_FINITE, SampleResult, sampled_logprobs
 from octavo.sampling.state import SamplingState
 
-ERRORS = {-1: MASKED, -2: NOT_FINITE, -3: NO_SEED}
+_ERRORS = {-1: MASKED, -2: NOT_FINITE, -3: NO_SEED}
 
 _INTEGER, _REAL = np.int64, np.float64
 _ROW = np.dtype(  # octavo_sampling_row; pointers are integers
@@ -52,9 +53,49 @@ _ROW = np.dtype(  # octavo_sampling_row; pointers are integers
         ("may_end", _INTEGER),
     ]
 )
-_SCORE = np.dtype(  # octavo_score
-    [(name, _INTEGER) for name in ("logits", "vocab_size", "token_id", "top", "ids", "logprobs", "rank")]
-)
+
+
+def sample(
+    library: CDLL, context: int | None, logits: Array, states: Sequence[SamplingState], logprobs_mode: str
+) -> list[SampleResult]:
+    """The next token of each sequence from `logits` [r, v]; one row never affects another."""
+    tokens = SamplingRows(states).draw(library, context, logits)
+    if min(tokens, default=0) < 0:
+        results = [SampleResult(None if id < 0 else id, None, _ERRORS.get(id)) for id in tokens]
+    else:
+        results = [SampleResult(id) for id in tokens]
+    special = [row for row, state in enumerate(states) if state.is_special]
+    for row in special:
+        matcher = states[row].matcher
+        if matcher is not None and matcher.error is not None:
+            results[row] = SampleResult(None, None, matcher.error)
+    scored = [row for row in special if states[row].params.logprobs is not None and results[row].error is None]
+    if scored and logprobs_mode == "raw_logprobs":
+        _score(library, context, logits, states, results, scored)
+    elif scored:
+        for row in scored:
+            token_id = results[row].token_id
+            assert token_id is not None
+            results[row].logprobs = sampled_logprobs(logits[row], states[row], token_id, logprobs_mode)
+    return results
+
+
+def _score(
+    library: CDLL,
+    context: int | None,
+    logits: Array,
+    states: Sequence[SamplingState],
+    results: Sequence[SampleResult],
+    rows: list[int],
+) -> None:
+    """Give the results of `rows` their logprobs."""
+    sizes = [states[row].vocab_size for row in rows]
+    tops = [states[row].params.logprobs or 0 for row in rows]
+    tops = [size if top < 0 else min(top, size) for top, size in zip(tops, sizes, strict=True)]
+    part = logits if len(rows) == len(logits) else logits[rows]
+    tokens = [results[row].token_id or 0 for row in rows]
+    for row, scores in zip(rows, score_rows(library, context, part, sizes, tokens, tops), strict=True):
+        results[row].logprobs = scores
 
 
 class SamplingRows:
@@ -69,7 +110,7 @@ class SamplingRows:
                 self._put_edits(np.frombuffer(self._rows, _ROW, 1, number * _ROW.itemsize)[0], state)
 
     def draw(self, library: CDLL, context: int | None, logits: NDArray[np.float32]) -> list[int]:
-        """The tokens drawn from logits [r, v], and keys of ERRORS where there are none."""
+        """The tokens drawn from logits [r, v], and keys of _ERRORS where there are none."""
         count = len(self._positions)
         if logits.ndim != 2 or len(logits) != count:
             raise ValueError(f"expected {count} rows of logits, got shape {logits.shape}")
@@ -101,45 +142,6 @@ class SamplingRows:
     def _keep(self, array: NDArray[Any]) -> tuple[int, int]:
         self._kept.append(array)
         return array.ctypes.data, array.size
-
-
-def score_rows(
-    logits: NDArray[np.float32], vocab_sizes: Sequence[int], token_ids: Sequence[int], tops: Sequence[int]
-) -> tuple[NDArray[Any], Scores]:
-    """An octavo_score for each row of logits, and where their results will be."""
-    scores = Scores(tops)
-    rows = np.zeros(len(tops), _SCORE)
-    rows["logits"] = _row_addresses(logits, len(tops))
-    rows["vocab_size"], rows["token_id"], rows["top"] = vocab_sizes, token_ids, tops
-    rows["ids"] = scores.ids.ctypes.data + 8 * scores.starts[:-1]
-    rows["logprobs"] = scores.logprobs.ctypes.data + 8 * scores.starts[:-1]
-    rows["rank"] = scores.ranks.ctypes.data + 8 * np.arange(len(tops))
-    return rows, scores
-
-
-class Scores:
-    """Memory for the logprobs of rows, 1 + top of each."""
-
-    def __init__(self, tops: Sequence[int]) -> None:
-        self.starts = np.cumsum([0, *(top + 1 for top in tops)])
-        self.ids = np.empty(self.starts[-1], _INTEGER)
-        self.logprobs = np.empty(self.starts[-1], _REAL)
-        self.ranks = np.empty(len(tops), _INTEGER)
-
-    def token_logprobs(self) -> list[TokenLogprobs]:
-        """What has been computed, row by row."""
-        starts, ids, logprobs = self.starts.tolist(), self.ids.tolist(), self.logprobs.tolist()
-        ranks = self.ranks.tolist()
-        return [
-            TokenLogprobs(ids[start:end], logprobs[start:end], rank)
-            for start, end, rank in zip(starts, starts[1:], ranks, strict=False)
-        ]
-
-
-def _row_addresses(logits: NDArray[np.float32], rows: int) -> NDArray[np.int64]:
-    if logits.dtype != FLOAT32 or logits.ndim != 2 or len(logits) != rows or logits.strides[1] != 4:
-        raise ValueError(f"expected {rows} rows of contiguous float32 logits, got {logits.dtype} {logits.shape}")
-    return logits.ctypes.data + logits.strides[0] * np.arange(rows)
 
 
 def _prepare(state: SamplingState) -> bytes:

@@ -164,9 +164,6 @@ class NumpyOps:
         x[:] = np.float32(cap) * np.tanh(x / np.float32(cap))
         return x
 
-    def silu_and_multiply(self, gate_up: Array) -> Array:
-        return activate(gate_up, "silu")
-
     def write_cache(
         self,
         qkv: Array,
