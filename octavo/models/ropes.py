@@ -7,14 +7,14 @@ from typing import Any
 from octavo.errors import LoadError
 from octavo.models.keys import is_positive
 
-_ALIASES = {"su": "longrope"}
+_LONGROPE = "longrope"
 _ORIGINAL = "original_max_position_embeddings"
 # Keys without which a rope type means nothing. What a type computes is the rotary layer's affair.
 _NEEDED: dict[str, tuple[str, ...]] = {
     "linear": ("factor",),
     "dynamic": ("factor",),
     "yarn": ("factor",),
-    "longrope": ("short_factor", "long_factor"),
+    _LONGROPE: ("short_factor", "long_factor"),
     "llama3": ("factor", "low_freq_factor", "high_freq_factor", _ORIGINAL),
     "factors": ("factors",),
 }
@@ -45,7 +45,8 @@ def _read(raw: dict[str, Any], path: str, key: str, found: Any) -> dict[str, Any
     rope = dict(found)
     kind = rope.pop("type", None)
     kind = rope.get("rope_type") or kind or "default"
-    rope["rope_type"] = _ALIASES.get(kind, kind) if isinstance(kind, str) else kind
+    is_early_longrope = kind == "su" or (kind == "yarn" and "long_factor" in rope)  # in Phi-3's first files
+    rope["rope_type"] = _LONGROPE if is_early_longrope else kind
     for name in ("rope_theta", "partial_rotary_factor", _ORIGINAL):
         if rope.get(name) is None and raw.get(name) is not None:
             rope[name] = raw[name]

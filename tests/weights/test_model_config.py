@@ -76,6 +76,10 @@ LLAMA3 = {"factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0, "origi
             {"rope_type": "longrope", "rope_theta": 10000.0, "short_factor": [1.0], "long_factor": [2.0]},
         ),
         (
+            {"rope_scaling": {"type": "yarn", "short_factor": [1.0], "long_factor": [2.0]}},
+            {"rope_type": "longrope", "rope_theta": 10000.0, "short_factor": [1.0], "long_factor": [2.0]},
+        ),
+        (
             {"partial_rotary_factor": 0.5, "rope_scaling": None},
             {"rope_type": "default", "rope_theta": 10000.0, "partial_rotary_factor": 0.5},
         ),
