@@ -7,7 +7,8 @@ from octavo.weights.quantized.source import Settings, StoredTensors
 
 
 class MXFP4:
-    """See `Scheme`."""
+    """See `Scheme`. Says how the checkpoint was made, and that none of its projections is packed: models take experts by
+    `Weights.take_matrices`, which knows packed ones by the names of their tensors."""
 
     method = "mxfp4"
 
@@ -15,5 +16,5 @@ class MXFP4:
         pass
 
     def projection(self, name: str) -> StoredProjection | None:
-        """None: experts are taken by `Weights.take_matrices`, and the rest are ordinary tensors."""
+        """None, whatever the name."""
         return None
