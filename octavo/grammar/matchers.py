@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 STACK = 16 << 20  # more than the process had that found the grammar good
 _DIGITS = frozenset(b"0123456789")
 _QUOTE, _BACKSLASH = b'"\\'
-MAX_KEPT = 32  # grammars that are remembered for later requests, whether or not somebody has them
+MAX_KEPT = 32  # grammars that were followed and are remembered for later requests, whether or not somebody has them
 
 
 class Matcher:
@@ -121,17 +121,14 @@ class Matchers:
 
     def prepare(self, grammar: Grammar) -> Future[llguidance.LLMatcher]:
         """Begin to build what `matcher` needs for the grammar, in a thread. The result, or its error, is the caller's only
-        to wait for; as long as somebody holds it, it need not be built again."""
+        to wait for; as long as somebody holds it, it need not be built again. Where nobody does when it would begin, it does
+        not."""
         text = grammar.text
         future = self._alive.get(text)
         if future is None or (future.done() and future.exception() is not None):
             if self._builder is None:
                 self._builder = ShortestFirst(_thread("grammars"))
             future = self._alive[text] = self._builder.submit(len(text), partial(self._build, text))
-        self._kept[text] = future
-        self._kept.move_to_end(text)
-        while len(self._kept) > MAX_KEPT:
-            self._kept.popitem(last=False)
         return future
 
     @property
@@ -143,9 +140,11 @@ class Matchers:
         """For a sequence with this output so far; its first mask is computed in a thread (`wait`). One that fails concerns
         this sequence alone."""
         try:
-            base = self.prepare(grammar).result()
+            future = self.prepare(grammar)
+            base = future.result()
         except Exception as error:  # memory, above all: it was built once, or the request would not be here
             return FailedMatcher(f"the grammar cannot be built: {error}")
+        self._keep(grammar.text, future)
         assert self._vocabulary is not None
         matcher = Matcher(base.deep_copy(), grammar, self._vocabulary)
         self.follow([(matcher, output_token_ids)])
@@ -172,6 +171,12 @@ class Matchers:
         self._kept.clear()
         self._alive.clear()
         self._builder = self._follower = self._following = self._vocabulary = None
+
+    def _keep(self, text: str, future: Future[llguidance.LLMatcher]) -> None:
+        self._kept[text] = future
+        self._kept.move_to_end(text)
+        while len(self._kept) > MAX_KEPT:
+            self._kept.popitem(last=False)
 
     def _build(self, text: str) -> llguidance.LLMatcher:
         import llguidance

@@ -109,7 +109,7 @@ def test_the_least_recently_used_are_forgotten(judge: Judge, own: Matchers, monk
     monkeypatch.setattr(own, "_build", lambda text: [built.append(text), build(text)][1])
     a, b, c = (grammar(judge, text) for text in "abc")
     for each in (a, b, a, c, a, b):
-        own.prepare(each).result(30)
+        own.matcher(each, [])
     assert built == [each.text for each in (a, b, c, b)]
 
 
@@ -121,9 +121,30 @@ def test_what_somebody_holds_is_not_built_again(judge: Judge, own: Matchers, mon
         future.result(30)
     monkeypatch.setattr(own, "_build", lambda text: pytest.fail("was built again"))
     assert [own.prepare(grammar(judge, str(i))) for i in range(len(held))] == held
-    assert own.matcher(grammar(judge, "0"), []).error is None
+    assert [own.matcher(grammar(judge, str(i)), []).error for i in range(len(held))] == [None] * len(held)
     del held
     assert own.num_alive == module.MAX_KEPT
+
+
+def test_what_nobody_waits_for_any_more_is_not_built(judge: Judge, own: Matchers, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a request that is gone before its grammar's turn."""
+    begun, gate, built = threading.Event(), threading.Event(), []
+
+    def build(text: str) -> str:
+        begun.set()
+        assert gate.wait(30)
+        built.append(text)
+        return text
+
+    monkeypatch.setattr(own, "_build", build)
+    texts = [grammar(judge, text) for text in "abc"]
+    futures = [own.prepare(each) for each in texts]
+    assert begun.wait(30)
+    del futures[1]
+    gate.set()
+    futures[-1].result(30)
+    assert built == [texts[0].text, texts[2].text]
+    assert own.num_alive == 2
 
 
 def test_closing_twice_and_going_on(judge: Judge, own: Matchers, tokenizer: Tokenizer) -> None:
@@ -140,7 +161,6 @@ def test_a_grammar_that_cannot_be_built_again_fails_its_own_sequence(
 ) -> None:
     wanted = grammar(judge, "one", "two")
     own.prepare(wanted).result()
-    own._kept.clear()
 
     def fail(text: str) -> None:
         raise MemoryError("no room")

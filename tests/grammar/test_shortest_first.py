@@ -34,6 +34,14 @@ def jobs() -> Iterator[Jobs]:
     jobs.close()
 
 
+def test_what_nobody_waits_for_any_more_is_not_done(jobs: Jobs) -> None:
+    unwanted, wanted = (jobs.submit(i, lambda i=i: jobs.done.append(i)) for i in (1, 2))
+    del unwanted
+    jobs.gate.set()
+    wanted.result(30)
+    assert jobs.done == [2]
+
+
 def test_small_ones_do_not_wait_for_large_ones(jobs: Jobs) -> None:
     large = [jobs.submit(1_000_000 - i, lambda i=i: jobs.done.append(f"large {i}")) for i in range(6)]
     small = jobs.submit(10, lambda: jobs.done.append("small"))
@@ -45,10 +53,11 @@ def test_small_ones_do_not_wait_for_large_ones(jobs: Jobs) -> None:
 
 
 def test_nobody_waits_for_ever(jobs: Jobs) -> None:
-    jobs.submit(3 * PATIENCE, lambda: jobs.done.append("large"))
+    large = jobs.submit(3 * PATIENCE, lambda: jobs.done.append("large"))
     later = [jobs.submit(1, lambda: jobs.done.append("small")) for _ in range(6)]
     jobs.gate.set()
     later[-1].result(30)
+    assert large.done()
     assert jobs.done.index("large") == 2
 
 
