@@ -20,6 +20,7 @@ from typing import Any
 
 TEXTS = Path(__file__).parent.parent / "docs"
 PIECE_TOKENS, PIECES = 256, 64
+PIECES_FOR_AWQ = 16  # each of which it takes through a layer for every scale that it tries
 
 COMPRESSED: dict[str, dict[str, Any]] = {
     "fp8-dynamic": {"scheme": "FP8_DYNAMIC"},
@@ -35,11 +36,11 @@ GPTQ: dict[str, dict[str, Any]] = {
 }
 
 
-def pieces(tokenizer: Any) -> list[list[int]]:
-    """Token ids, `PIECES` lists at most."""
+def pieces(tokenizer: Any, most: int = PIECES) -> list[list[int]]:
+    """Token ids, `most` lists at most."""
     text = "\n\n".join(file.read_text(encoding="utf-8") for file in sorted(TEXTS.glob("*.md")))
     ids = tokenizer(text)["input_ids"]
-    return [ids[at : at + PIECE_TOKENS] for at in range(0, len(ids) - PIECE_TOKENS + 1, PIECE_TOKENS)][:PIECES]
+    return [ids[at : at + PIECE_TOKENS] for at in range(0, len(ids) - PIECE_TOKENS + 1, PIECE_TOKENS)][:most]
 
 
 def compress(source: Path, target: Path, name: str) -> None:
@@ -81,7 +82,7 @@ def quantize(source: Path, target: Path, name: str) -> None:
 
     kind = {"method": METHOD.AWQ, "format": FORMAT.GEMM} if name.startswith("awq") else {}
     model = GPTQModel.load(str(source), QuantizeConfig(**GPTQ[name], **kind, device="cpu"))
-    ids = pieces(AutoTokenizer.from_pretrained(source))
+    ids = pieces(AutoTokenizer.from_pretrained(source), PIECES_FOR_AWQ if kind else PIECES)
     model.quantize([{"input_ids": each, "attention_mask": [1] * len(each)} for each in ids])
     model.save(str(target))
 

@@ -18,21 +18,23 @@ def tiny_reference(checkpoint: TinyCheckpoint) -> Any:
     """Transformers' model with a small random checkpoint's weights."""
     keys = {name: value for name, value in checkpoint.hf_config.items() if name not in ("architectures", "model_type")}
     model = LlamaForCausalLM(LlamaConfig(**keys)).eval()
-    tensors = {name: torch.from_numpy(tensor) for name, tensor in checkpoint.tensors.items()}
-    missing, unexpected = model.load_state_dict(tensors, strict=False)
-    if unexpected or set(missing) - {"lm_head.weight"}:
-        raise ValueError(f"missing {missing}, unexpected {unexpected}")
+    load_tensors(model, checkpoint.tensors)
     return model
 
 
 def family_reference(config: dict[str, Any], tensors: dict[str, NDArray[Any]]) -> Any:
     """Transformers' model of a config.json with these tensors; a tied head needs none of its own."""
     model = _random_model(config).eval()
+    load_tensors(model, tensors)
+    return model
+
+
+def load_tensors(model: Any, tensors: dict[str, NDArray[Any]]) -> None:
+    """Copy all its weights from here. ValueError for one too many or too few; a tied head needs none of its own."""
     found = {name: torch.from_numpy(np.ascontiguousarray(tensor)) for name, tensor in tensors.items()}
     missing, unexpected = model.load_state_dict(found, strict=False)
     if unexpected or set(missing) - _tied(model):
         raise ValueError(f"missing {missing}, unexpected {unexpected}")
-    return model
 
 
 def family_shapes(config: dict[str, Any]) -> dict[str, list[int]]:
