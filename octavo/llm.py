@@ -12,22 +12,18 @@ from octavo.config import EngineConfig
 from octavo.engine.build import build_engine
 from octavo.engine.in_process import InProcessClient
 from octavo.engine.intake import open_intake
-from octavo.engine.request import EngineStatus
-from octavo.engine.truncation import Truncation
 from octavo.errors import RequestError, ValidationError
 from octavo.offline.beam_search import beam_search
-from octavo.offline.collector import RequestCollector
-from octavo.offline.pooling import pool_prompts, score_pairs
+from octavo.offline.completions import complete_prompts, stream_prompt
+from octavo.offline.pooling import classify_prompts, embed_prompts, pool_prompts, score_pairs
 from octavo.offline.progress import ProgressBar
-from octavo.offline.prompts import Prompt, PromptType, per_prompt, priorities, read_conversations, read_prompts
+from octavo.offline.prompts import Prompt, PromptType, read_conversations, read_prompts
 from octavo.offline.session import Job, Session
+from octavo.offline.start_log import StartLog
 from octavo.options.configure import from_keywords, named_as_keywords
 from octavo.outputs import (
     BeamSearchOutput,
-    ClassificationOutput,
     ClassificationRequestOutput,
-    CompletionOutput,
-    EmbeddingOutput,
     EmbeddingRequestOutput,
     PoolingOutput,
     PoolingRequestOutput,
@@ -74,7 +70,7 @@ class LLM:
         self.config = config
         path = resolve_model(self.config, lambda percent: logger.info("downloading: %.0f %%", percent))
         intake = open_intake(self.config, path)
-        engine = build_engine(self.config, _StartLog(self.config))
+        engine = build_engine(self.config, StartLog(self.config))
         intake.max_model_len = engine.max_model_len
         self._session = Session(intake, InProcessClient(engine))
 
@@ -99,7 +95,9 @@ class LLM:
         """
         _refuse(unsupported)
         self._check_generates("generate")
-        return self._generate(read_prompts(prompts), sampling_params, use_tqdm, priority, tokenization_kwargs)
+        params = sampling_params or self.get_default_sampling_params()
+        run = self._runner_of(use_tqdm)
+        return complete_prompts(self._session, read_prompts(prompts), params, priority, tokenization_kwargs, run)
 
     def chat(
         self,
@@ -130,7 +128,9 @@ class LLM:
             "template_variables": chat_template_kwargs,
         }
         prompts = [self._render(conversation, arguments) for conversation in read_conversations(messages)]
-        return self._generate(prompts, sampling_params, use_tqdm, priority, tokenization_kwargs)
+        params = sampling_params or self.get_default_sampling_params()
+        run = self._runner_of(use_tqdm)
+        return complete_prompts(self._session, prompts, params, priority, tokenization_kwargs, run)
 
     def encode(
         self,
@@ -170,18 +170,8 @@ class LLM:
         """A vector for each prompt. Arguments and errors are as in `encode`."""
         _refuse(unsupported)
         self._check_pools("embed")
-        if not self._has_task("embed"):
-            raise ValidationError(
-                "Embedding API is not supported by this model. Try converting the model using `--convert embed`."
-            )
         run = self._runner_of(use_tqdm)
-        results = pool_prompts(self._session, prompts, pooling_params, "embed", tokenization_kwargs, run)
-        return [
-            EmbeddingRequestOutput(
-                one.request_id, EmbeddingOutput(one.outputs.data.tolist()), one.prompt_token_ids, one.num_cached_tokens
-            )
-            for one in results
-        ]
+        return embed_prompts(self._session, prompts, pooling_params, tokenization_kwargs, run)
 
     def classify(
         self,
@@ -195,21 +185,8 @@ class LLM:
         """The probabilities of the model's classes for each prompt. Arguments and errors are as in `encode`."""
         _refuse(unsupported)
         self._check_pools("classify")
-        if not self._has_task("classify"):
-            raise ValidationError(
-                "Classification API is not supported by this model. Try converting the model using `--convert classify`."
-            )
         run = self._runner_of(use_tqdm)
-        results = pool_prompts(self._session, prompts, pooling_params, "classify", tokenization_kwargs, run)
-        return [
-            ClassificationRequestOutput(
-                one.request_id,
-                ClassificationOutput(one.outputs.data.tolist()),
-                one.prompt_token_ids,
-                one.num_cached_tokens,
-            )
-            for one in results
-        ]
+        return classify_prompts(self._session, prompts, pooling_params, tokenization_kwargs, run)
 
     def score(
         self,
@@ -253,7 +230,7 @@ class LLM:
         prompts = read_prompts(prompt)
         if len(prompts) != 1:
             raise ValidationError(f"one prompt can be streamed at a time, got {len(prompts)}")
-        return self._outputs(self._session.prepare(prompts[0], sampling_params or self.get_default_sampling_params()))
+        return stream_prompt(self._session, prompts[0], sampling_params or self.get_default_sampling_params())
 
     def stream_chat(
         self,
@@ -265,7 +242,7 @@ class LLM:
         """Answer one conversation, yielding as `stream` does."""
         self._check_generates("stream_chat")
         prompt = self._render(messages, {"template_variables": chat_template_kwargs})
-        return self._outputs(self._session.prepare(prompt, sampling_params or self.get_default_sampling_params()))
+        return stream_prompt(self._session, prompt, sampling_params or self.get_default_sampling_params())
 
     def get_tokenizer(self) -> Tokenizer:
         """The model's tokenizer. Raises ValidationError under skip_tokenizer_init."""
@@ -317,10 +294,6 @@ class LLM:
                 "as a generative model."
             )
 
-    def _has_task(self, task: str) -> bool:
-        pooling = self._session.intake.pooling
-        return pooling is not None and task in pooling.tasks
-
     def _runner_of(self, use_tqdm: Progress) -> Callable[[Sequence[Job[Any]]], None]:
         return lambda jobs: self._run(jobs, False if self.config.disable_progress else use_tqdm)
 
@@ -330,52 +303,12 @@ class LLM:
         except ValidationError as error:
             return error
 
-    def _outputs(self, job: Job[RequestCollector]) -> Generator[RequestOutput, None, None]:
-        version = 0
-        with closing(self._session.run([job])) as steps:
-            for _ in steps:
-                if job.collector.version > version:
-                    version = job.collector.version
-                    yield job.collector.output()
-
-    def _generate(
-        self,
-        prompts: Sequence[Prompt | RequestError],
-        params: Params,
-        use_tqdm: Progress,
-        priority: Priority,
-        tokenization: dict[str, Any] | None,
-    ) -> list[RequestOutput]:
-        each_params = per_prompt(params or self.get_default_sampling_params(), len(prompts))
-        each_priority = priorities(priority, len(prompts))
-        cuts = [Truncation.of_keywords(tokenization) for _ in prompts]
-        tried = [self._prepare(*one) for one in zip(prompts, each_params, each_priority, cuts, strict=True)]
-        jobs = [one for one in tried if isinstance(one, Job)]
-        _report_refused([one for one in tried if isinstance(one, RequestError)], len(jobs))
-        self._run(jobs, False if self.config.disable_progress else use_tqdm)
-        return [self._result(*one) for one in zip(prompts, tried, strict=True)]
-
-    def _prepare(
-        self, prompt: Prompt | RequestError, params: SamplingParams, priority: int, truncation: Truncation | None
-    ) -> Job[RequestCollector] | RequestError:
-        try:
-            return self._session.prepare(prompt, params, priority, truncation)
-        except RequestError as error:
-            return error
-
     def _run(self, jobs: Sequence[Job[Any]], use_tqdm: Progress) -> None:
         with ProgressBar(len(jobs), use_tqdm) as bar, closing(self._session.run(jobs)) as steps:
             done = 0
             for _ in steps:
                 before, done = done, sum(job.collector.finished for job in jobs)
                 bar.update(done - before)
-
-    def _result(self, prompt: Prompt | RequestError, tried: Job[RequestCollector] | RequestError) -> RequestOutput:
-        if isinstance(tried, Job):
-            return tried.collector.output()
-        text, ids = (prompt.text, prompt.token_ids) if isinstance(prompt, Prompt) else (None, None)
-        nothing = CompletionOutput(0, finish_reason="error")
-        return RequestOutput(self._session.next_id(), text, ids, [nothing], True, error=str(tried))
 
 
 class EngineControl:
@@ -389,33 +322,8 @@ class EngineControl:
         return self._llm.reset_prefix_cache()
 
 
-def _report_refused(refused: list[RequestError], num_jobs: int) -> None:
-    if refused and not num_jobs:
-        raise refused[0]
-    if refused:
-        count = len(refused)
-        logger.warning("%d of %d prompts cannot be served; the first because: %s", count, count + num_jobs, refused[0])
-
-
 def _refuse(unsupported: dict[str, Any]) -> None:
     """Arguments of vLLM that Octavo does not have may be there as None."""
     for name, value in unsupported.items():
         if value is not None:
             raise ValidationError(f"{name} is not supported", parameter=name)
-
-
-class _StartLog:
-    """Logs the phases of the start, and its table when it is done; that the slow kernels run where the fast ones could not
-    is a warning."""
-
-    def __init__(self, config: EngineConfig) -> None:
-        self._expects_native = config.backend != "numpy"
-        self._phase = ""
-
-    def __call__(self, status: EngineStatus) -> None:
-        if status.phase != self._phase:
-            self._phase = status.phase
-            logger.info("%s", status.phase)
-        for name, value in status.table.items():
-            is_slow = name == "backend" and value.startswith("numpy") and self._expects_native
-            logger.log(logging.WARNING if is_slow else logging.INFO, "%s: %s", name, value)

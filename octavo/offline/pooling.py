@@ -14,7 +14,16 @@ from octavo.engine.truncation import Truncation
 from octavo.errors import EngineError, RequestError, ValidationError
 from octavo.offline.prompts import Prompt, read_prompts
 from octavo.offline.session import Job, Session
-from octavo.outputs import PoolingOutput, PoolingRequestOutput, ScoringOutput, ScoringRequestOutput
+from octavo.outputs import (
+    ClassificationOutput,
+    ClassificationRequestOutput,
+    EmbeddingOutput,
+    EmbeddingRequestOutput,
+    PoolingOutput,
+    PoolingRequestOutput,
+    ScoringOutput,
+    ScoringRequestOutput,
+)
 from octavo.pooling.params import Pooled, PoolingParams
 from octavo.text.chat_template import ChatTemplate
 
@@ -57,6 +66,38 @@ def pool_prompts(
     return _pool(session, read, each, tokenization, run)
 
 
+def embed_prompts(
+    session: Session, prompts: Any, params: Any, tokenization: Mapping[str, Any] | None, run: Run
+) -> list[EmbeddingRequestOutput]:
+    """A vector for each prompt. ValidationError as `pool_prompts`, and where the model does not embed."""
+    if not _has_task(session, "embed"):
+        raise ValidationError(
+            "Embedding API is not supported by this model. Try converting the model using `--convert embed`."
+        )
+    return [
+        EmbeddingRequestOutput(
+            one.request_id, EmbeddingOutput(one.outputs.data.tolist()), one.prompt_token_ids, one.num_cached_tokens
+        )
+        for one in pool_prompts(session, prompts, params, "embed", tokenization, run)
+    ]
+
+
+def classify_prompts(
+    session: Session, prompts: Any, params: Any, tokenization: Mapping[str, Any] | None, run: Run
+) -> list[ClassificationRequestOutput]:
+    """The probabilities of the classes for each prompt. ValidationError as `pool_prompts`, and where there are none."""
+    if not _has_task(session, "classify"):
+        raise ValidationError(
+            "Classification API is not supported by this model. Try converting the model using `--convert classify`."
+        )
+    return [
+        ClassificationRequestOutput(
+            one.request_id, ClassificationOutput(one.outputs.data.tolist()), one.prompt_token_ids, one.num_cached_tokens
+        )
+        for one in pool_prompts(session, prompts, params, "classify", tokenization, run)
+    ]
+
+
 def score_pairs(
     session: Session,
     first: Any,
@@ -85,6 +126,11 @@ def score_pairs(
         ScoringRequestOutput(session.next_id(), ScoringOutput(score), token_ids)
         for score, token_ids in zip(scores, ids, strict=True)
     ]
+
+
+def _has_task(session: Session, task: str) -> bool:
+    pooling = session.intake.pooling
+    return pooling is not None and task in pooling.tasks
 
 
 def _pool(
