@@ -28,7 +28,7 @@ class NoModel:
         self.num_blocks = num_blocks
 
     def execute(self, plan: StepPlan) -> list[RowResult]:
-        return [RowResult(each.row, 7 if each.sample else None) for each in plan.scheduled]
+        return [RowResult(7 if each.sample else None) for each in plan.scheduled]
 
     def close(self) -> None:
         pass

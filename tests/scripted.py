@@ -272,14 +272,14 @@ class ScriptedRunner:
 
     def _result(self, row: _Row, scheduled: ScheduledRow) -> RowResult:
         request, index = row.new.request, row.new.index
-        result = RowResult(scheduled.row, prompt_logprobs=self._prompt_logprobs(request, scheduled))
+        result = RowResult(prompt_logprobs=self._prompt_logprobs(request, scheduled))
         if not scheduled.sample:
             return result
         position = len(row.tokens) - len(request.prompt_token_ids)
         errors = self.script.row_errors
         if position in (errors.get(row.name), errors.get(row.request_name)):
             error = self.script.row_error or f"row error by script at output position {position}"
-            return RowResult(scheduled.row, error=error)
+            return RowResult(error=error)
         prepared = self.outputs.get(row.name) or self.outputs.get(row.request_name) or []
         token = prepared[position] if position < len(prepared) else default_token(request, index, position)
         row.append(token)

@@ -74,6 +74,8 @@ class BlockTable:
     def drop_unseen(self) -> None:
         """Give back the blocks that no token from the next one on looks at. Those stay that a sequence would need which goes
         on behind the last full block: so one that gives way finds all it wants if nothing was overwritten."""
+        if self._pool.reach.window is None:
+            return
         first = self._pool.reach.first_block(self.num_tokens)
         if first > self.num_gone:
             self._pool.release(self.block_ids[self.num_gone : first])

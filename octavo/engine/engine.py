@@ -226,7 +226,7 @@ class Engine:
         """The request's sequences wait for their turn."""
         prompt_use = PromptUse(grammar=grammar)
         indexes = [index for index in range(request.params.n) if index not in without]
-        sequences = {index: Sequence(request, index, self._pool, prompt_use) for index in indexes}
+        sequences = {index: Sequence(request, index, self._pool, prompt_use, self.max_model_len) for index in indexes}
         self._sequences[request.request_id] = sequences
         for sequence in sequences.values():
             self._scheduler.add(sequence)
@@ -262,26 +262,24 @@ class Engine:
         if self._swap is not None:
             self._swap.step_done()
         sequences = self._scheduler.sequences_at([scheduled.row for scheduled in plan.scheduled])
+        pending = self._pending
         for sequence, scheduled, result in zip(sequences, plan.scheduled, results, strict=True):
-            if not self._goes_on(sequence, result):
+            token_id, output = result.token_id, sequence.output_token_ids
+            if (
+                token_id is None
+                or not 0 < len(output) < sequence.last_place
+                or token_id in sequence.ending_ids
+                or result.logprobs is not None
+                or result.error is not None
+            ):
                 self._apply(sequence, scheduled, result, now)
-
-    def _goes_on(self, sequence: Sequence, result: RowResult) -> bool:
-        """Take in a token that is neither the first nor the last, and tell of nothing else: what most results are."""
-        token_id, request, output = result.token_id, sequence.request, sequence.output_token_ids
-        if token_id is None or not output or token_id in sequence.ending_ids:
-            return False
-        if result.logprobs is not None or result.error is not None:
-            return False
-        count = len(output) + 1
-        if count == request.params.max_tokens or len(request.prompt_token_ids) + count >= self.max_model_len:
-            return False
-        output.append(token_id)
-        delta = RequestDelta(request.request_id, sequence.index, [token_id])
-        if sequence.num_preemptions:
-            delta.num_preemptions = sequence.num_preemptions
-        self._pending.append(delta)
-        return True
+                continue
+            # neither the first token nor the last, and nothing else to tell of: what most results are
+            output.append(token_id)
+            delta = RequestDelta(sequence.request.request_id, sequence.index, [token_id])
+            if sequence.num_preemptions:
+                delta.num_preemptions = sequence.num_preemptions
+            pending.append(delta)
 
     def _apply(self, sequence: Sequence, scheduled: ScheduledRow, result: RowResult, now: float) -> None:
         request = sequence.request

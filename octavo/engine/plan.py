@@ -76,13 +76,12 @@ class StepPlan:
 class RowResult(msgspec.Struct, gc=False):
     """What the step gave for one scheduled row."""
 
-    row: int
     token_id: int | None = None  # when `sample` was set
     logprobs: TokenLogprobs | None = None
+    error: str | None = None  # this row alone failed; its sequence ends, the others go on
     prompt_logprobs: list[TokenLogprobs] | None = (
         None  # for prompt positions start + 1 .. start + num_tokens (those < prompt length)
     )
-    error: str | None = None  # this row alone failed; its sequence ends, the others go on
     pooled: Pooled | None = None  # when `sample` was set for a pooling request
 
 

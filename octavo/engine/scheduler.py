@@ -7,6 +7,7 @@ from __future__ import annotations
 import itertools
 from collections import deque
 from collections.abc import Callable, Iterable
+from itertools import islice
 
 from octavo.cache.block_pool import BlockPool, IntegrityError
 from octavo.cache.reach import NO_BLOCK
@@ -45,7 +46,6 @@ class Scheduler:
     ) -> None:
         """`swap` needs the prefix cache."""
         self.pool = pool
-        self._block_size, self._last_offset = pool.block_size, pool.block_size - 1
         self.running = SequenceQueue()
         self.waiting = SequenceQueue()
         self.num_preemptions = 0
@@ -99,10 +99,11 @@ class Scheduler:
                 num_tokens = self._admit(plan, sequence, budget)
                 admits = bool(num_tokens)
             elif running and running[0].row is not None:
-                sequence = running.popleft()
-                if self._goes_on(plan, sequence):
-                    budget -= 1
+                in_turns = admits and bool(self.waiting) and self.waiting.first.turn < running[-1].turn
+                if count := self._go_on(plan, running, 1 if in_turns else budget):
+                    budget -= count
                     continue
+                sequence = running.popleft()
                 num_tokens = self._continue(sequence, budget)
                 admits = admits and num_tokens is not None and self.num_preemptions == preemptions
             else:
@@ -153,19 +154,30 @@ class Scheduler:
             if sequence.leader is not None and (sequence not in sequence.leader.followers or sequence.num_computed):
                 raise IntegrityError(f"{sequence.describe()} follows one that does not lead it")
 
-    def _goes_on(self, plan: StepPlan, sequence: Sequence) -> bool:
-        """Schedule a sequence of which one token is not computed, if that needs no more than a place in the block it writes
-        to, and leaves another one free there: in most steps this is all that there is to do for most sequences."""
-        table = sequence.table
-        start = table.num_tokens
-        offset = start % self._block_size
-        if offset == 0 or offset == self._last_offset or table.was_forked or sequence.followers:
-            return False
-        if len(sequence.request.prompt_token_ids) + len(sequence.output_token_ids) - start != 1 or sequence.row is None:
-            return False
-        table.num_tokens = start + 1
-        plan.scheduled.append(ScheduledRow(sequence.row, start, 1, [], True))
-        return True
+    def _go_on(self, plan: StepPlan, running: deque[Sequence], limit: int) -> int:
+        """Schedule those in front, up to `limit`, of which one token is not computed, as long as there are blocks for it: in
+        most steps that is all that there is to do, and for most sequences no more than to take a place in a block that is
+        theirs already. How many there were; they are gone from `running`."""
+        pool, size, scheduled, count = self.pool, self.pool.block_size, plan.scheduled, 0
+        for sequence in islice(running, limit):
+            table = sequence.table
+            start = table.num_tokens
+            if sequence.num_prompt_tokens + len(sequence.output_token_ids) - start != 1:
+                break
+            if sequence.row is None or sequence.followers or table.was_forked:
+                break
+            if (start + 1) % size > 1:  # neither the first place of a block nor the last
+                table.num_tokens = start + 1
+                scheduled.append(ScheduledRow(sequence.row, start, 1, [], True))
+            else:
+                table.drop_unseen()
+                if not pool.num_free or not sequence.is_in_runner:
+                    break
+                self._schedule(plan, sequence, 1)
+            count += 1
+        for _ in range(count):
+            running.popleft()
+        return count
 
     def _continue(self, sequence: Sequence, budget: int) -> int | None:
         """How many tokens of a running sequence go into this step, with blocks for them; None if there are none: it keeps

@@ -36,8 +36,10 @@ class Sequence:
         "followers",
         "index",
         "is_in_runner",
+        "last_place",
         "leader",
         "num_preemptions",
+        "num_prompt_tokens",
         "output_token_ids",
         "prompt_logprobs",
         "prompt_use",
@@ -48,8 +50,11 @@ class Sequence:
         "turn",
     )
 
-    def __init__(self, request: Request, index: int, pool: BlockPool, prompt_use: PromptUse | None = None) -> None:
+    def __init__(
+        self, request: Request, index: int, pool: BlockPool, prompt_use: PromptUse | None = None, max_model_len: int = 0
+    ) -> None:
         self.request = request
+        self.num_prompt_tokens = len(request.prompt_token_ids)
         self.index = index
         self.prompt_use = prompt_use or PromptUse()
         self.turn = (0, 0)  # priority and number: who has the lower one is served first; the scheduler gives it
@@ -57,6 +62,9 @@ class Sequence:
         self.output_token_ids: list[int] = []
         eos_token_ids = () if request.params.ignore_eos else request.eos_token_ids
         self.ending_ids = frozenset((*eos_token_ids, *(request.params.stop_token_ids or ())))  # tokens that may end it
+        room = max_model_len - self.num_prompt_tokens
+        max_tokens = request.params.max_tokens
+        self.last_place = (room if max_tokens is None else min(room, max_tokens)) - 1  # in the output, by length
         self.row: int | None = None  # in the runner's state arrays; None while waiting
         self.is_in_runner = False  # the runner has been told who has the row
         self.leader: Sequence | None = None  # the one that computes the prompt for this one
@@ -71,7 +79,7 @@ class Sequence:
     @property
     def num_tokens(self) -> int:
         """Tokens known so far: prompt and output."""
-        return len(self.request.prompt_token_ids) + len(self.output_token_ids)
+        return self.num_prompt_tokens + len(self.output_token_ids)
 
     @property
     def num_computed(self) -> int:
@@ -81,7 +89,7 @@ class Sequence:
     @property
     def num_uncomputed(self) -> int:
         """Known tokens whose keys and values are not in the cache."""
-        return len(self.request.prompt_token_ids) + len(self.output_token_ids) - self.num_computed
+        return self.num_prompt_tokens + len(self.output_token_ids) - self.table.num_tokens
 
     @property
     def may_skip_computed(self) -> bool:

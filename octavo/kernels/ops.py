@@ -18,12 +18,12 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from octavo.engine.plan import RowResult
 from octavo.engine.request import TokenLogprobs
 from octavo.kernels.packed import WeightPart
 from octavo.runner.batch import Batch
 
 if TYPE_CHECKING:
-    from octavo.sampling.sampler import SampleResult
     from octavo.sampling.state import SamplingState
 
 Array = NDArray[np.float32]
@@ -282,9 +282,7 @@ class Ops(Protocol):
         `sinks` [n]: a score of each head that takes part in the softmax and has no value (gpt-oss).
         Without `causal` a query sees the keys behind its own as well: all that the sequence has (encoders)."""
 
-    def sample(
-        self, logits: Array, states: Sequence[SamplingState], logprobs_mode: str = "raw_logprobs"
-    ) -> list[SampleResult]:
+    def sample(self, logits: Array, states: Sequence[SamplingState], logprobs_mode: str = "raw_logprobs") -> list[RowResult]:
         """The next token of each sequence from `logits` [r, v], as `octavo.sampling.sampler` writes it, bit for bit. Neither
         the logits nor the states are changed. `logprobs_mode` is that of `EngineConfig`."""
 

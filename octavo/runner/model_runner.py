@@ -15,7 +15,7 @@ from octavo.kernels.ops import Array, KVCache, Ops
 from octavo.models.registry import Model
 from octavo.runner.host_memory import HostMemory
 from octavo.runner.rows import Rows, StepRows
-from octavo.sampling.sampler import NOT_FINITE, SampleResult
+from octavo.sampling.sampler import NOT_FINITE
 from octavo.sampling.state import SamplingState
 
 LOGITS_BYTES = 64 << 20  # of logits at once: the logprobs of a long prompt never need gigabytes
@@ -71,7 +71,7 @@ class ModelRunner:
             return self._sample(model, self._forward(self._rows.plain_batch(step), self._cache), step.rows)
         scored_counts = self._rows.scored_counts(step)
         hidden = self._forward(self._rows.batch(step, scored_counts), self._cache)
-        results = [RowResult(row) for row in step.rows.tolist()]
+        results = [RowResult() for _ in plan.scheduled]
         sampling = np.flatnonzero(step.samples)
         drawn = self._sample(model, hidden[: len(sampling)], step.rows[sampling])
         for place, result in zip(sampling.tolist(), drawn, strict=True):
@@ -113,9 +113,8 @@ class ModelRunner:
         masks were computed beside the model, and those of the next step are computed beside its."""
         if self._matchers is not None and len(rows):
             self._matchers.wait()
-        numbers = rows.tolist()
-        states = self._rows.states(numbers)
-        drawn: list[SampleResult] = []
+        states = self._rows.states(rows.tolist())
+        drawn: list[RowResult] = []
         for start, logits in self._logits(model, hidden):
             drawn += self._ops.sample(logits, states[start : start + len(logits)], self._logprobs_mode)
         token_ids = [each.token_id for each in drawn]
@@ -125,9 +124,7 @@ class ModelRunner:
         if self._matchers is not None:
             self._follow(self._matchers, states, token_ids)
         self._rows.append_tokens(rows, np.array([-1 if token_id is None else token_id for token_id in token_ids]))
-        return [
-            RowResult(row, each.token_id, each.logprobs, None, each.error) for row, each in zip(numbers, drawn, strict=True)
-        ]
+        return drawn
 
     def _matcher(self, new: NewRow) -> Matcher | None:
         if new.request.grammar is None or self._matchers is None:
@@ -151,9 +148,9 @@ class ModelRunner:
         """Logprobs of the prompt tokens after the scored ones, whose hidden states [sum of counts, h] lie back to back."""
         first = 0
         for i in np.flatnonzero(counts).tolist():
-            result, count = results[i], int(counts[i])
-            top = self._rows.state(result.row).params.prompt_logprobs or 0
-            targets = self._rows.tokens(result.row, int(step.starts[i]) + 1, count)
+            result, row, count = results[i], int(step.rows[i]), int(counts[i])
+            top = self._rows.state(row).params.prompt_logprobs or 0
+            targets = self._rows.tokens(row, int(step.starts[i]) + 1, count)
             scores: list[TokenLogprobs] = []
             for start, logits in self._logits(model, hidden[first : first + count]):
                 if not np.isfinite(logits.max(axis=1)).all():

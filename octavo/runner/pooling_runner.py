@@ -61,7 +61,7 @@ class PoolingRunner:
         for each, piece in zip(plan.scheduled, pieces, strict=True):
             prompt = self._prompts[each.row]
             prompt.add(piece)
-            result = RowResult(each.row)
+            result = RowResult()
             if each.sample:
                 result.pooled, result.error = self._finish(self._model, prompt, next(lasts))
             results.append(result)

@@ -24,10 +24,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from octavo.engine.plan import RowResult
 from octavo.engine.request import TokenLogprobs
 from octavo.sampling.exponential import BLOCK, block_sums, sum_in_order
 from octavo.sampling.logits import edited, kept_tokens, processed, weights_of_all
@@ -43,17 +43,9 @@ NOT_FINITE = "the model's logits are not finite"
 NO_SEED = "the request has no seed"
 
 
-class SampleResult(msgspec.Struct, gc=False):
-    """A row's token, or the reason why it has none (then that row alone failed)."""
-
-    token_id: int | None = None
-    logprobs: TokenLogprobs | None = None
-    error: str | None = None
-
-
 def sample(
     logits: NDArray[np.float32], states: Sequence[SamplingState], logprobs_mode: str = "raw_logprobs"
-) -> list[SampleResult]:
+) -> list[RowResult]:
     """The next token of each sequence from `logits` [r, v], which stay as they are. `states` are not appended to.
     `logprobs_mode` is that of `EngineConfig`."""
     numbers = _numbers(states)
@@ -81,23 +73,23 @@ def _sample_row(
     number: float | None,
     buffer: NDArray[np.float32],
     logprobs_mode: str,
-) -> SampleResult:
+) -> RowResult:
     params, logits = state.params, logits[: state.vocab_size]
     if state.matcher is not None and state.matcher.error is not None:
-        return SampleResult(error=state.matcher.error)
+        return RowResult(error=state.matcher.error)
     row = edited(logits, state)
     token_id = int(row.argmax())  # the first NaN, if there is one
     best = row[token_id]
     if not np.isfinite(best):
-        return SampleResult(error=MASKED if best == -np.inf else NOT_FINITE)
+        return RowResult(error=MASKED if best == -np.inf else NOT_FINITE)
     if not params.is_greedy:
         if number is None:
-            return SampleResult(error=NO_SEED)
+            return RowResult(error=NO_SEED)
         token_id = _draw(row, best, state, number, buffer)
     if params.logprobs is None:
-        return SampleResult(token_id)
+        return RowResult(token_id)
     shown = processed(row, best, params, buffer) if logprobs_mode.startswith("processed") else logits
-    return SampleResult(token_id, _shown_logprobs(shown, token_id, params.logprobs, logprobs_mode))
+    return RowResult(token_id, _shown_logprobs(shown, token_id, params.logprobs, logprobs_mode))
 
 
 def sampled_logprobs(

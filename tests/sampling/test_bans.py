@@ -10,11 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from octavo.engine.plan import RowResult
 from octavo.engine.request import Request
 from octavo.sampling.logits import forbidden
 from octavo.sampling.logprobs import FLOOR
 from octavo.sampling.params import SamplingParams
-from octavo.sampling.sampler import MASKED, SampleResult, sample
+from octavo.sampling.sampler import MASKED, sample
 from octavo.sampling.state import SamplingState
 
 EOS = [2]
@@ -35,7 +36,7 @@ def draw(
     bad_words: list[list[int]] | None = None,
     mode: str = "raw_logprobs",
     **fields: Any,
-) -> SampleResult:
+) -> RowResult:
     params = SamplingParams(**{"temperature": 0.0, "seed": 1, "max_tokens": None, **fields})
     request = Request("r", [4, 5], params, 0.0, EOS, bad_words_token_ids=bad_words or [])
     state = SamplingState(request, 0, output, len(logits), mask)  # type: ignore[arg-type]

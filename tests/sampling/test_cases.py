@@ -10,10 +10,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from octavo.engine.plan import RowResult
 from octavo.engine.request import Request
 from octavo.sampling.logprobs import FLOOR, token_logprobs
 from octavo.sampling.params import SamplingParams
-from octavo.sampling.sampler import MASKED, SampleResult, sample
+from octavo.sampling.sampler import MASKED, sample
 from octavo.sampling.state import SamplingState
 from octavo.sampling.stopping import finish_reason
 from tests.sampling import reference
@@ -130,8 +131,8 @@ def test_a_bad_row_fails_alone() -> None:
         expected = sample(good[None], [state])[0]
         assert [results[i] for i in (0, 2, 5)] == [expected] * 3
         assert expected.error is None
-        assert results[1] == results[3] == SampleResult(error="the model's logits are not finite")
-        assert results[4] == SampleResult(error=MASKED)
+        assert results[1] == results[3] == RowResult(error="the model's logits are not finite")
+        assert results[4] == RowResult(error=MASKED)
 
 
 def test_a_row_whose_every_token_is_banned_or_without_seed_fails_alone() -> None:

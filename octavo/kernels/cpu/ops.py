@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from octavo.engine.plan import RowResult
 from octavo.engine.request import TokenLogprobs
 from octavo.errors import ConfigError
 from octavo.kernels.cpu import attention, elementwise, products, sampling
@@ -23,7 +24,6 @@ from octavo.kernels.cpu.threads import default_threads, one_of_each_core
 from octavo.kernels.ops import Array, Forward, KVCache, Quantization, RotaryTable, Routing
 from octavo.kernels.packed import WeightPart
 from octavo.runner.batch import Batch
-from octavo.sampling.sampler import SampleResult
 from octavo.sampling.state import SamplingState
 
 
@@ -193,9 +193,7 @@ class CpuOps:
         given = qkv, cache, layer, batch, heads, scale
         return attention.attention(self.calls, *given, window, soft_cap, sinks, causal)
 
-    def sample(
-        self, logits: Array, states: Sequence[SamplingState], logprobs_mode: str = "raw_logprobs"
-    ) -> list[SampleResult]:
+    def sample(self, logits: Array, states: Sequence[SamplingState], logprobs_mode: str = "raw_logprobs") -> list[RowResult]:
         return sampling.sample(self._library, self._context, logits, states, logprobs_mode)
 
     def token_logprobs(self, logits: Array, token_ids: Sequence[int], top: int) -> list[TokenLogprobs]:

@@ -11,11 +11,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from octavo.engine.plan import RowResult
 from octavo.kernels.cpu.buffers import address
 from octavo.kernels.cpu.library import failure
 from octavo.kernels.cpu.scoring import score_rows
 from octavo.kernels.ops import Array
-from octavo.sampling.sampler import MASKED, NO_SEED, NOT_FINITE, SampleResult, sampled_logprobs
+from octavo.sampling.sampler import MASKED, NO_SEED, NOT_FINITE, sampled_logprobs
 from octavo.sampling.state import SamplingState
 
 _ERRORS = {-1: MASKED, -2: NOT_FINITE, -3: NO_SEED}
@@ -57,18 +58,18 @@ _ROW = np.dtype(  # octavo_sampling_row; pointers are integers
 
 def sample(
     library: CDLL, context: int | None, logits: Array, states: Sequence[SamplingState], logprobs_mode: str
-) -> list[SampleResult]:
+) -> list[RowResult]:
     """The next token of each sequence from `logits` [r, v]; one row never affects another."""
     tokens = SamplingRows(states).draw(library, context, logits)
     if min(tokens, default=0) < 0:
-        results = [SampleResult(None if id < 0 else id, None, _ERRORS.get(id)) for id in tokens]
+        results = [RowResult(None if id < 0 else id, None, _ERRORS.get(id)) for id in tokens]
     else:
-        results = [SampleResult(id) for id in tokens]
+        results = [RowResult(id) for id in tokens]
     special = [row for row, state in enumerate(states) if state.is_special]
     for row in special:
         matcher = states[row].matcher
         if matcher is not None and matcher.error is not None:
-            results[row] = SampleResult(None, None, matcher.error)
+            results[row] = RowResult(None, None, matcher.error)
     scored = [row for row in special if states[row].params.logprobs is not None and results[row].error is None]
     if scored and logprobs_mode == "raw_logprobs":
         _score(library, context, logits, states, results, scored)
@@ -85,7 +86,7 @@ def _score(
     context: int | None,
     logits: Array,
     states: Sequence[SamplingState],
-    results: Sequence[SampleResult],
+    results: Sequence[RowResult],
     rows: list[int],
 ) -> None:
     """Give the results of `rows` their logprobs."""

@@ -13,6 +13,7 @@ import gguf
 import numpy as np
 from numpy.typing import NDArray
 
+from octavo.engine.plan import RowResult
 from octavo.engine.request import TokenLogprobs
 from octavo.kernels.numpy.activations import activate
 from octavo.kernels.numpy.attention import Scoring, attend
@@ -23,7 +24,6 @@ from octavo.kernels.ops import Array, Forward, KVCache, Quantization, RotaryTabl
 from octavo.kernels.packed import PackedTensor, Packing, WeightPart
 from octavo.runner.batch import Batch
 from octavo.sampling import logprobs, sampler
-from octavo.sampling.sampler import SampleResult
 from octavo.sampling.state import SamplingState
 
 
@@ -205,9 +205,7 @@ class NumpyOps:
             output[rows] = attend(queries[rows], keys, values, scoring, first_block * own.block_size)
         return output.reshape(len(qkv), -1)
 
-    def sample(
-        self, logits: Array, states: Sequence[SamplingState], logprobs_mode: str = "raw_logprobs"
-    ) -> list[SampleResult]:
+    def sample(self, logits: Array, states: Sequence[SamplingState], logprobs_mode: str = "raw_logprobs") -> list[RowResult]:
         return sampler.sample(logits, states, logprobs_mode)
 
     def token_logprobs(self, logits: Array, token_ids: Sequence[int], top: int) -> list[TokenLogprobs]:
