@@ -1,9 +1,9 @@
 // Causal attention over the paged cache, with the online softmax of Milakov and Gimelshein (2018).
 //
-// A query row meets the keys in steps of 64 from position 0; every 512 keys the running maximum, sum and weighted values
-// are set aside and merged, in order. Keys that the row does not see (after its position, or before its window) contribute
-// exact zeros. All of that is the same whether the row is alone (decode), in a tile of a long prompt, or spread over threads,
-// and so are the row's bits.
+// A query row meets the keys in steps of 64 from position 0; every 512 keys its reference (what weights are relative to), sum
+// and weighted values are set aside and merged, in order. Keys that the row does not see (after its position, or before its
+// window) contribute exact zeros. All of that is the same whether the row is alone (decode), in a tile of a long prompt, or
+// spread over threads, and so are the row's bits.
 #include <cmath>
 #include <cstring>
 #include <type_traits>
@@ -15,16 +15,18 @@ namespace octavo::OCTAVO_ISA {
 namespace {
 
 constexpr int64_t kStepTokens = kTileTokens * kTilesPerStep;
-constexpr float kNone = -INFINITY;  // the maximum of no keys
+constexpr float kNone = -INFINITY;     // the reference of no keys
+constexpr float kLog2E = 1.44269504f;  // scores are in powers of two
+constexpr float kSlack = 8.0f;         // by which a score may exceed its row's reference: 2^8 loses nothing in a float
 static_assert(kTileTokens == kLanes && kSplitTokens % kStepTokens == 0 && kAttentionRows <= 2 * kLanes);
 
 // What is kept of the keys seen so far, for each query row.
 struct Rows {
-  float* maxima;  // [32]
+  float* references;  // [32]: what weights are relative to, see softmax
   float* totals;  // [rows][16]: sums of exponentials, lane by lane
   float* values;  // [rows][value_columns]: V weighted by the exponentials
 
-  explicit Rows(float* data) : maxima(data), totals(data + 32), values(data + 32 + kAttentionRows * kLanes) {}
+  explicit Rows(float* data) : references(data), totals(data + 32), values(data + 32 + kAttentionRows * kLanes) {}
 };
 
 template <int kCount>
@@ -48,6 +50,7 @@ class Attention {
         shape_(*task.shape),
         rows_(task.rows()),
         columns_(shape_.value_columns),
+        scale_(task.soft_cap > 0.0f ? task.scale : kLog2E * task.scale),
         last_key_(task.last_key(task.position(rows_ - 1))),
         tiles_per_block_(static_cast<uint32_t>(shape_.block_size / kTileTokens)),
         part_(static_cast<float*>(scratch)),
@@ -97,7 +100,7 @@ class Attention {
   }
 
   void clear(Rows rows) const {
-    for (int64_t i = 0; i < 2 * kLanes; ++i) rows.maxima[i] = kNone;
+    for (int64_t i = 0; i < 2 * kLanes; ++i) rows.references[i] = kNone;
     std::memset(rows.totals, 0, rows_ * kLanes * sizeof(float));
     std::memset(rows.values, 0, rows_ * columns_ * sizeof(float));
   }
@@ -109,8 +112,8 @@ class Attention {
       const int64_t row = task_.first_row + r;
       const float* q =
           task_.q + row / task_.group * task_.q_stride + (task_.kv_head * task_.group + row % task_.group) * size;
-      Floats factor = set(task_.scale);
-      if constexpr (Format::integer) factor = set(task_.scale * query_factor(r, q, size));
+      Floats factor = set(scale_);
+      if constexpr (Format::integer) factor = set(scale_ * query_factor(r, q, size));
       Scalar* target = queries_ + r * (shape_.key_rows / kDepth);
       int64_t i = 0;
       for (; i + kLanes <= size; i += kLanes) Format::put_steps(target + i / kDepth, multiply(load(q + i), factor));
@@ -125,7 +128,7 @@ class Attention {
   // By what an integer format multiplies a query beside the scale, which it remembers.
   INLINE_MEMBER float query_factor(int64_t r, const float* q, int64_t size) {
     const Magnitude top = magnitude(q, size);
-    const float levels = static_cast<float>(Format::levels(size)), scaled = top.largest * std::fabs(task_.scale);
+    const float levels = static_cast<float>(Format::levels(size)), scaled = top.largest * std::fabs(scale_);
     query_scales_[r] = scaled / levels + top.poison;
     return scaled > 1e-33f ? levels / scaled : 0.0f;
   }
@@ -153,11 +156,11 @@ class Attention {
   void step(int64_t key, Rows rows) {
     Step step;
     load_step(key, step);
-    for_row_blocks([&](auto count, int64_t row)
-                       __attribute__((always_inline)) { score<decltype(count)::value>(row, step); });
-    softmax(key, rows, step);
-    for_row_blocks([&](auto count, int64_t row)
-                       __attribute__((always_inline)) { weigh<decltype(count)::value>(row, step, rows); });
+    for_row_blocks([&](auto count, int64_t row) __attribute__((always_inline)) {
+      score<decltype(count)::value>(row, step);
+      for (int64_t r = row; r < row + decltype(count)::value; ++r) softmax(r, key, rows, step);
+      weigh<decltype(count)::value>(row, step, rows);
+    });
   }
 
   INLINE_MEMBER void load_step(int64_t key, Step& step) {
@@ -267,60 +270,40 @@ class Attention {
 
   Scalar* probabilities(int64_t row) const { return reinterpret_cast<Scalar*>(scores_) + row * kStepScalars; }
 
-  // Scores become exponentials (in place, as the format's scalars); maxima, totals and values are rescaled to them.
-  void softmax(int64_t key, Rows rows, const Step& step) {
-    alignas(64) float before[2 * kLanes], now[2 * kLanes], factor[2 * kLanes];
-    for (int i = 0; i < 2 * kLanes; i += kLanes) {
-      store(before + i, load(rows.maxima + i));
-      store(now + i, load(rows.maxima + i));
-    }
-    for (int64_t r = 0; r < rows_; ++r) {
-      const float here = mask(r, first_seen_[r] - key, last_seen_[r] - key);
-      now[r] = before[r] > here ? before[r] : here;
-    }
-    for (int i = 0; i < 2 * kLanes; i += kLanes) {
-      store(rows.maxima + i, load(now + i));
-      store(factor + i, exp(subtract(load(before + i), load(now + i))));
-    }
-    for (int64_t r = 0; r < rows_; ++r) {
-      if (now[r] != before[r]) rescale(rows, r, factor[r]);
-      exponentiate(rows, r, now[r] == kNone ? 0.0f : now[r], step);
-    }
+  // Scores become powers of two (in place, as the format's scalars) relative to the row's reference, which is the largest
+  // score so far or at most kSlack less: where it has to rise, totals and values are rescaled to it.
+  INLINE_MEMBER void softmax(int64_t row, int64_t key, Rows rows, const Step& step) {
+    Floats s[kTilesPerStep];
+    UNROLL for (int t = 0; t < kTilesPerStep; ++t) s[t] = load(scores_ + row * kStepTokens + t * kLanes);
+    if (task_.soft_cap > 0.0f) UNROLL for (int t = 0; t < kTilesPerStep; ++t) s[t] = cap(s[t]);
+    const int64_t first = first_seen_[row] - key, last = last_seen_[row] - key;
+    if (first > 0 || last < kStepTokens - 1) mask(s, first, last);
+    const Floats top = maximum(maximum(s[0], s[1]), maximum(s[2], s[3]));
+    if (any_above(top, set(rows.references[row] + kSlack))) raise(rows, row, largest(top));
+    exponentiate(rows, row, s, step);
   }
 
-  // Caps the scores, and puts -inf in place of those before the `first` and after the `last` key that the row sees of this
-  // step; gives the largest score.
-  INLINE_MEMBER float mask(int64_t row, int64_t first, int64_t last) {
+  // Puts -inf in place of scores before the `first` and after the `last` key that the row sees of this step.
+  INLINE_MEMBER static void mask(Floats (&s)[kTilesPerStep], int64_t first, int64_t last) {
     alignas(64) static constexpr float kIndex[kLanes] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
-    float* score = scores_ + row * kStepTokens;
-    Floats s[kTilesPerStep];
-    UNROLL for (int t = 0; t < kTilesPerStep; ++t) s[t] = load(score + t * kLanes);
-    if (task_.soft_cap > 0.0f) UNROLL for (int t = 0; t < kTilesPerStep; ++t) s[t] = cap(s[t]);
-    if (first > 0) {
-      UNROLL for (int t = 0; t < kTilesPerStep; ++t)
-          s[t] = select_up_to(load(kIndex), index_limit(first - 1, t), set(kNone), s[t]);
+    UNROLL for (int t = 0; t < kTilesPerStep; ++t) {
+      const Floats seen = select_up_to(load(kIndex), index_limit(last, t), s[t], set(kNone));
+      s[t] = select_up_to(load(kIndex), index_limit(first - 1, t), set(kNone), seen);
     }
-    if (last < kStepTokens - 1) {
-      UNROLL for (int t = 0; t < kTilesPerStep; ++t)
-          s[t] = select_up_to(load(kIndex), index_limit(last, t), s[t], set(kNone));
-    }
-    if (task_.soft_cap > 0.0f || first > 0 || last < kStepTokens - 1)
-      UNROLL for (int t = 0; t < kTilesPerStep; ++t) store(score + t * kLanes, s[t]);
-    return largest(maximum(maximum(s[0], s[1]), maximum(s[2], s[3])));
   }
   // The index in tile `t` of the step's token `index`, which may lie in another tile.
   INLINE_MEMBER static Floats index_limit(int64_t index, int64_t t) { return set(static_cast<float>(index - t * kLanes)); }
 
-  // soft_cap * tanh(score / soft_cap), by tanh(x) = 1 - 2 / (e^(2x) + 1).
+  // soft_cap * tanh(score / soft_cap), by tanh(x) = 1 - 2 / (e^(2x) + 1), in powers of two.
   INLINE_MEMBER Floats cap(Floats score) const {
-    const Floats power = exp(multiply(score, set(2.0f / task_.soft_cap)));
-    return multiply(set(task_.soft_cap), subtract(set(1.0f), divide(set(2.0f), add(power, set(1.0f)))));
+    const Floats power = exp2(multiply(score, set(2.0f * kLog2E / task_.soft_cap)));
+    return multiply(set(kLog2E * task_.soft_cap), subtract(set(1.0f), divide(set(2.0f), add(power, set(1.0f)))));
   }
 
-  INLINE_MEMBER void exponentiate(Rows rows, int64_t row, float reference, const Step& step) {
-    const float* score = scores_ + row * kStepTokens;
+  INLINE_MEMBER void exponentiate(Rows rows, int64_t row, const Floats (&s)[kTilesPerStep], const Step& step) {
+    const Floats reference = set(rows.references[row] == kNone ? 0.0f : rows.references[row]);
     Floats weight[kTilesPerStep];
-    UNROLL for (int t = 0; t < kTilesPerStep; ++t) weight[t] = exp(subtract(load(score + t * kLanes), set(reference)));
+    UNROLL for (int t = 0; t < kTilesPerStep; ++t) weight[t] = Format::power(subtract(s[t], reference));
     float* total = rows.totals + row * kLanes;
     store(total, add(load(total), add(add(weight[0], weight[1]), add(weight[2], weight[3]))));
     if constexpr (Storage::scaled)
@@ -335,11 +318,15 @@ class Attention {
     UNROLL for (int t = 0; t < kTilesPerStep; ++t) Format::put_steps(probabilities(row) + t * kLanes / kDepth, weight[t]);
   }
 
-  void rescale(Rows rows, int64_t row, float factor) {
+  [[gnu::noinline]] void raise(Rows rows, int64_t row, float reference) const {
+    const float before = rows.references[row];
+    rows.references[row] = reference;
+    if (before == kNone) return;  // there is nothing yet
+    const Floats factor = exp2(subtract(set(before), set(reference)));
     float* total = rows.totals + row * kLanes;
-    store(total, multiply(load(total), set(factor)));
+    store(total, multiply(load(total), factor));
     float* values = rows.values + row * columns_;
-    for (int64_t c = 0; c < columns_; c += kLanes) store(values + c, multiply(load(values + c), set(factor)));
+    for (int64_t c = 0; c < columns_; c += kLanes) store(values + c, multiply(load(values + c), factor));
   }
 
   // A block's slots after the sequence's end may hold anything from an earlier use, and 0 * inf is NaN.
@@ -399,15 +386,15 @@ class Attention {
     alignas(64) float old_factor[2 * kLanes], new_factor[2 * kLanes];
     alignas(64) float before[2 * kLanes];
     for (int i = 0; i < 2 * kLanes; i += kLanes) {
-      const Floats old = load(total_.maxima + i), added = load(part.maxima + i);
+      const Floats old = load(total_.references + i), added = load(part.references + i);
       const Floats now = maximum(old, added);
       store(before + i, old);
-      store(old_factor + i, exp(subtract(old, now)));
-      store(new_factor + i, exp(subtract(added, now)));
-      store(total_.maxima + i, now);
+      store(old_factor + i, exp2(subtract(old, now)));
+      store(new_factor + i, exp2(subtract(added, now)));
+      store(total_.references + i, now);
     }
     for (int64_t r = 0; r < rows_; ++r) {
-      if (part.maxima[r] == kNone) continue;
+      if (part.references[r] == kNone) continue;
       const Floats old = set(before[r] == kNone ? 0.0f : old_factor[r]), added = set(new_factor[r]);
       float* totals = total_.totals + r * kLanes;
       store(totals, fma(load(part.totals + r * kLanes), added, multiply(load(totals), old)));
@@ -418,9 +405,9 @@ class Attention {
   }
 
   // The sink's exponential beside those of the keys; infinite where they are nothing beside it.
-  INLINE_MEMBER static float sink_weight(float sink, float maximum) {
+  INLINE_MEMBER static float sink_weight(float sink, float reference) {
     alignas(64) float lanes[kLanes];
-    store(lanes, exp(subtract(set(sink), set(maximum))));
+    store(lanes, exp2(subtract(set(kLog2E * sink), set(reference))));
     return lanes[0];
   }
 
@@ -431,7 +418,7 @@ class Attention {
       float* out =
           task_.out + row / task_.group * task_.out_stride + (task_.kv_head * task_.group + row % task_.group) * size;
       float sum_of_weights = sum(load(rows.totals + r * kLanes));
-      if (task_.sinks != nullptr) sum_of_weights += sink_weight(task_.sinks[row % task_.group], rows.maxima[r]);
+      if (task_.sinks != nullptr) sum_of_weights += sink_weight(task_.sinks[row % task_.group], rows.references[r]);
       const Floats total = set(sum_of_weights);
       for (int64_t c = 0; c < size; c += kLanes) {
         const Floats value = divide(load(rows.values + r * columns_ + c), total);
@@ -443,7 +430,9 @@ class Attention {
 
   const AttentionTask& task_;
   const CacheShape& shape_;
-  const int64_t rows_, columns_, last_key_;
+  const int64_t rows_, columns_;
+  const float scale_;  // of the scores, which capping turns into powers of two otherwise
+  const int64_t last_key_;
   int64_t first_seen_[kAttentionRows], last_seen_[kAttentionRows];  // by each row: neither falls from row to row
   const uint32_t tiles_per_block_;
   const Rows part_, total_;  // of the split at hand, and of all splits before it

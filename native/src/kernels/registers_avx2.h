@@ -28,6 +28,11 @@ INLINE Register register_select_up_to(Register index, Register last, Register va
   return _mm256_blendv_ps(other, value, _mm256_cmp_ps(index, last, _CMP_LE_OQ));
 }
 
+// Whether any lane of a is larger than b's.
+INLINE bool register_any_above(Register a, Register b) {
+  return _mm256_movemask_ps(_mm256_cmp_ps(a, b, _CMP_GT_OQ)) != 0;
+}
+
 INLINE Register register_load_bf16(const uint16_t* p) {
   const __m128i half = _mm_loadu_si128(reinterpret_cast<const __m128i*>(p));
   return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(half), 16));

@@ -28,6 +28,15 @@ INLINE Register register_select_up_to(Register index, Register last, Register va
   return _mm512_mask_mov_ps(other, _mm512_cmp_ps_mask(index, last, _CMP_LE_OQ), value);
 }
 
+// Whether any lane of a is larger than b's.
+INLINE bool register_any_above(Register a, Register b) { return _mm512_cmp_ps_mask(a, b, _CMP_GT_OQ) != 0; }
+// x less the nearest integer; 0 of an infinity.
+INLINE Register register_fraction(Register x) { return _mm512_reduce_ps(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC); }
+// x less the integer below it; 0 of an infinity.
+INLINE Register register_fraction_above(Register x) { return _mm512_reduce_ps(x, _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC); }
+// value * 2^n of the integer n at or below each lane.
+INLINE Register register_scale(Register value, Register n) { return _mm512_scalef_ps(value, n); }
+
 INLINE Register register_load_bf16(const uint16_t* p) {
   const __m256i half = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p));
   return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(half), 16));

@@ -47,6 +47,12 @@ INLINE Register register_select_up_to(Register index, Register last, Register va
   return register_choose((RegisterBits)(index <= last), value, other);
 }
 
+// Whether any lane of a is larger than b's.
+INLINE bool register_any_above(Register a, Register b) {
+  const RegisterBits above = (RegisterBits)(a > b);
+  return (above[0] | above[1] | above[2] | above[3]) != 0;
+}
+
 INLINE RegisterBits register_load_halves(const uint16_t* p) {
   RegisterHalves halves;
   __builtin_memcpy(&halves, p, sizeof halves);

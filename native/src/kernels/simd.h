@@ -128,6 +128,13 @@ INLINE Floats select_up_to(Floats index, Floats last, Floats value, Floats other
   });
 }
 
+// Whether any lane of a is larger than b's.
+INLINE bool any_above(Floats a, Floats b) {
+  bool any = false;
+  UNROLL for (int i = 0; i < kRegisters; ++i) any |= register_any_above(a.part[i], b.part[i]);
+  return any;
+}
+
 // Halves are added in a fixed order: lane i to lane i + 8, then + 4, + 2, + 1.
 INLINE float sum(Floats a) {
   for (int width = kRegisters / 2; width > 0; width /= 2)
@@ -161,6 +168,34 @@ INLINE Register register_exp(Register x) {
 }
 INLINE Floats exp(Floats x) {
   return for_parts([&](int i) __attribute__((always_inline)) { return register_exp(x.part[i]); });
+}
+
+// 2^x, with the same error: x = n + r, and that polynomial of r ln 2. 2^0 is exactly 1, below 2^-149 it is 0, of -infinity
+// exactly, NaN stays NaN.
+INLINE Register register_exp2(Register x) {
+#if defined(__AVX512F__)
+  const Register r = register_fraction(x);
+#else
+  const Register low = register_set(-126.0f);
+  const Register round = register_set(12582912.0f);
+  const Register bounded = register_max(low, register_min(register_set(128.4f), x));
+  const Register shifted = register_add(bounded, round);
+  const Register r = register_subtract(bounded, register_subtract(shifted, round));
+#endif
+  Register p = register_set(0.00132646591f);
+  p = register_fma(p, r, register_set(0.00967156585f));
+  p = register_fma(p, r, register_set(0.0555073438f));
+  p = register_fma(p, r, register_set(0.240222412f));
+  p = register_fma(p, r, register_set(0.693146977f));
+  p = register_fma(p, r, register_set(1.0f));
+#if defined(__AVX512F__)
+  return register_scale(p, register_subtract(x, r));
+#else
+  return register_zero_below(x, low, register_multiply(p, register_power_of_two(shifted)));
+#endif
+}
+INLINE Floats exp2(Floats x) {
+  return for_parts([&](int i) __attribute__((always_inline)) { return register_exp2(x.part[i]); });
 }
 
 // The first `count` (at most 16) of p, the rest 0; and back.
