@@ -7,7 +7,6 @@ from __future__ import annotations
 import itertools
 from collections import deque
 from collections.abc import Callable, Iterable
-from itertools import islice
 
 from octavo.cache.block_pool import BlockPool, IntegrityError
 from octavo.cache.reach import NO_BLOCK
@@ -159,7 +158,7 @@ class Scheduler:
         most steps that is all that there is to do, and for most sequences no more than to take a place in a block that is
         theirs already. How many there were; they are gone from `running`."""
         pool, size, scheduled, count = self.pool, self.pool.block_size, plan.scheduled, 0
-        for sequence in islice(running, limit):
+        for sequence in itertools.islice(running, limit):
             table = sequence.table
             start = table.num_tokens
             if sequence.num_prompt_tokens + len(sequence.output_token_ids) - start != 1:
