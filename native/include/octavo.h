@@ -14,7 +14,7 @@ extern "C" {
 #endif
 
 #define OCTAVO_API __attribute__((visibility("default")))
-#define OCTAVO_ABI_VERSION 11
+#define OCTAVO_ABI_VERSION 12
 
 enum { OCTAVO_OK = 0, OCTAVO_INVALID = 1, OCTAVO_NO_MEMORY = 2, OCTAVO_OUT_OF_RANGE = 3 };
 enum { OCTAVO_FLOAT32 = 0, OCTAVO_BFLOAT16 = 1, OCTAVO_FLOAT16 = 2 };
@@ -27,12 +27,18 @@ enum {
   OCTAVO_INT4_A8 = 6,
   OCTAVO_GROUPED_INT8_A16 = 7,
   OCTAVO_GROUPED_INT8_A8 = 8,
-  OCTAVO_FLOAT4_A16 = 9,
-  OCTAVO_FLOAT4_A8 = 10,
-  OCTAVO_FLOAT8 = 11
+  OCTAVO_INT5_A16 = 9,
+  OCTAVO_INT5_A8 = 10,
+  OCTAVO_INT6_A16 = 11,
+  OCTAVO_INT6_A8 = 12,
+  OCTAVO_FLOAT4_A16 = 13,
+  OCTAVO_FLOAT4_A8 = 14,
+  OCTAVO_FLOAT8 = 15
 };
-/* What a code q stands for: scale * (q - 8 or 128), or scale * twice its number (E2M1); scale * (q - zero) with a zero of 8 bits;
- * scale * q + a float16. */
+/* What a code q stands for: scale * (q - 8, 16, 32 or 128), or scale * twice its number (E2M1); scale * (q - zero) with a zero of 8 bits;
+ * scale * q + a float16. With OCTAVO_BYTES_AND_FACTORS for a dtype of scales, these and what q begins with are signed bytes by
+ * float16 factors, one of each for 256 inputs. */
+enum { OCTAVO_BYTES_AND_FACTORS = 3 };
 enum { OCTAVO_NO_OFFSET = 0, OCTAVO_ZERO = 1, OCTAVO_LEAST = 2 };
 /* Functions of a product's result: gates of as many other outputs, or with OCTAVO_UNGATED added applied to each output. */
 enum { OCTAVO_NO_ACTIVATION = 0, OCTAVO_SILU = 1, OCTAVO_GELU = 2, OCTAVO_GELU_TANH = 3, OCTAVO_RELU = 4, OCTAVO_CLAMPED_SILU = 5 };
@@ -65,9 +71,9 @@ OCTAVO_API int octavo_pin(octavo_context* context, const int32_t* cpus, int64_t 
 
 /* -- weights --------------------------------------------------------------------------------------------------- */
 /* A [out, in] matrix. `group`: inputs that share a scale, a multiple of 16 (E4M3: 32) or 0 for all; 0 in the dtypes and
- * OCTAVO_INT8_A16, 64 (of the activations) in OCTAVO_INT8_A8. `scale`: the dtype of scales; `offset`: what there is beside them.
- * With a gating activation the first half of the outputs is activated and multiplied by the second: octavo_linear then gives
- * out / 2 columns. */
+ * OCTAVO_INT8_A16, 64 (of the activations) in OCTAVO_INT8_A8. `scale`: the dtype of scales, or in groups of 16 to 256 integers
+ * OCTAVO_BYTES_AND_FACTORS; `offset`: what there is beside them. With a gating activation the first half of the outputs is
+ * activated and multiplied by the second: octavo_linear then gives out / 2 columns. */
 OCTAVO_API octavo_weight* octavo_weight_new(octavo_context* context, int32_t format, int64_t group, int32_t scale,
                                             int32_t offset, int32_t activation, int64_t in, int64_t out);
 /* `count` rows of a dtype at outputs `first` and on, in any order, each once. They are rounded to nearest here where the format
@@ -75,10 +81,11 @@ OCTAVO_API octavo_weight* octavo_weight_new(octavo_context* context, int32_t for
  * and format must be the same. */
 OCTAVO_API int octavo_weight_pack(octavo_context* context, octavo_weight* weight, const void* rows, int32_t dtype,
                                   int64_t first, int64_t count);
-/* The same of codes [count, in], one byte each, with scales [count, groups] and uint8 or float16 offsets [count, groups] or
- * NULL. */
+/* The same of codes [count, in], one byte each, with scales [count, groups], uint8, float16 or int8 offsets [count, groups] or
+ * NULL, and float16 factors [count, ceil(in / 256)] (with least values [.., 2]: the scale's and theirs) or NULL. */
 OCTAVO_API int octavo_weight_put(octavo_context* context, octavo_weight* weight, const uint8_t* codes, const void* scales,
-                                 const void* offsets, int64_t groups, int64_t first, int64_t count);
+                                 const void* offsets, const void* factors, int64_t groups, int64_t first,
+                                 int64_t count);
 /* Column i of the weight is multiplied by input order[i] [in]: each input once. */
 OCTAVO_API int octavo_weight_order(octavo_weight* weight, const int32_t* order);
 /* Weights of the same input one below the other, whatever their formats; they are used, not copied, and freed after it. */

@@ -30,9 +30,12 @@ Place place_of(const Weight& weight, int64_t output) {
 const char* misfit(const Weight& shape) {
   constexpr int64_t kGroupUnit = 16, kFloat8GroupUnit = 32;
   const bool is_float8 = shape.format == kFloat8, is_int8 = shape.format == kInt8A16 || shape.format == kInt8A8;
+  if (shape.scale == kBytesAndFactors && (shape.format < kInt4A16 || shape.format >= kFloat4A16)) return "scales";
   if (shape.format < kDTypes) return shape.group == 0 ? nullptr : "groups";
   if (is_int8) return shape.group == (shape.format == kInt8A8 ? 64 : 0) ? nullptr : "groups";
   if (shape.group < 0 || shape.group % (is_float8 ? kFloat8GroupUnit : kGroupUnit) != 0) return "groups";
+  if (shape.scale == kBytesAndFactors && (shape.group == 0 || kBlockInputs % shape.group != 0)) return "groups";
+  if (shape.scale == kBytesAndFactors && shape.offset == kZero) return "offsets";
   return shape.format >= kFloat4A16 && shape.offset != kNoOffset ? "offsets" : nullptr;
 }
 
@@ -142,7 +145,7 @@ octavo_weight* octavo_weight_new(octavo_context* context, int32_t format, int64_
       return fail(OCTAVO_INVALID, "a weight cannot be [%lld, %lld]", number(out), number(in));
     if (activation == function && function != kNoActivation && out % 2 != 0)
       return fail(OCTAVO_INVALID, "%lld outputs are no pairs of gate and up", number(out));
-    if (scale < 0 || scale >= kDTypes || offset < 0 || offset >= kOffsets)
+    if (scale < 0 || scale >= kScales || offset < 0 || offset >= kOffsets)
       return fail(OCTAVO_INVALID, "unknown scales %d or offsets %d", scale, offset);
     if (format >= kDTypes && format != kFloat8 && in > kMaxQuantizedInputs)
       return fail(OCTAVO_INVALID, "a quantized weight has at most %lld inputs, not %lld", number(kMaxQuantizedInputs),
@@ -157,7 +160,7 @@ octavo_weight* octavo_weight_new(octavo_context* context, int32_t format, int64_
     shape.out = out;
     if (const char* what = misfit(shape); what != nullptr)
       return fail(OCTAVO_INVALID, "a weight of format %d cannot have %s of %lld", format, what,
-                  number(shape.format >= kFloat4A16 && offset != 0 ? offset : group));
+                  number(*what == 'o' ? offset : *what == 's' ? scale : group));
     weight = new_weight(*context, shape);
     return static_cast<int>(OCTAVO_OK);
   });
@@ -181,14 +184,15 @@ int octavo_weight_pack(octavo_context* context, octavo_weight* weight, const voi
 }
 
 int octavo_weight_put(octavo_context* context, octavo_weight* weight, const uint8_t* codes, const void* scales,
-                      const void* offsets, int64_t groups, int64_t first, int64_t count) {
+                      const void* offsets, const void* factors, int64_t groups, int64_t first, int64_t count) {
   if (missing(context) || missing(weight)) return closed();
   const Weight& view = weight->view;
   const bool one_group = view.group == 0 || view.format == kInt8A8;
   if (!weight->pieces.empty() || context->kernels->linear[view.format]->pack_codes == nullptr)
     return fail(OCTAVO_INVALID, "codes in a weight of format %d", view.format);
-  if (groups != (one_group ? 1 : ceil_div(view.in, view.group)) || (offsets != nullptr) != (view.offset != kNoOffset))
-    return fail(OCTAVO_INVALID, "%lld scales an output, or offsets, do not fit a weight of format %d", number(groups),
+  if (groups != (one_group ? 1 : ceil_div(view.in, view.group)) || (offsets != nullptr) != (view.offset != kNoOffset) ||
+      (factors != nullptr) != (view.scale == kBytesAndFactors))
+    return fail(OCTAVO_INVALID, "%lld scales an output, or offsets or factors, do not fit a weight of format %d", number(groups),
                 view.format);
   if (one_group && view.format != kFloat8 && view.in > kMaxCodedInputs)
     return fail(OCTAVO_INVALID, "integers with one scale have at most %lld inputs, not %lld", number(kMaxCodedInputs),
@@ -197,7 +201,8 @@ int octavo_weight_put(octavo_context* context, octavo_weight* weight, const uint
     return fail(OCTAVO_OUT_OF_RANGE, "rows %lld + %lld of a weight with %lld", number(first), number(count),
                 number(view.out));
   return guarded([&] {
-    const CodedRows rows{codes, static_cast<const char*>(scales), static_cast<const char*>(offsets), groups};
+    const CodedRows rows{codes, static_cast<const char*>(scales), static_cast<const char*>(offsets),
+                         static_cast<const char*>(factors), groups};
     if (count > 0) put(*context, view, rows, first, count);
     return static_cast<int>(OCTAVO_OK);
   });

@@ -24,11 +24,7 @@ struct Packed {
   Packed(const Handles& own, int32_t format, int32_t activation, int64_t in, int64_t out, uint64_t seed) {
     Random random(seed);
     const int64_t group = format == OCTAVO_INT8_A8 ? 64 : format >= OCTAVO_INT4_A16 ? 32 : 0, cut = random.integer(0, out);
-    const bool is_int4 = format == OCTAVO_INT4_A16 || format == OCTAVO_INT4_A8;
-    const int32_t scale = format < OCTAVO_INT4_A16 ? OCTAVO_FLOAT32 : is_int4 ? OCTAVO_FLOAT16 : OCTAVO_BFLOAT16;
-    const int32_t offset = is_int4 ? OCTAVO_LEAST : format < OCTAVO_INT4_A16 || format >= OCTAVO_FLOAT4_A16 ? OCTAVO_NO_OFFSET
-                                                                                                     : OCTAVO_ZERO;
-    weight = octavo_weight_new(own.context, format, group, scale, offset, activation, in, out);
+    weight = octavo_weight_new(own.context, format, group, scale_of(format), offset_of(format), activation, in, out);
     for (const bool tail : {true, false}) {
       const int64_t first = tail ? cut : 0, count = tail ? out - cut : cut;
       if (format < OCTAVO_GROUPED_INT8_A16) pack(own, random, format < 3 ? format : OCTAVO_BFLOAT16, in, first, count);
@@ -42,15 +38,34 @@ struct Packed {
     ok(octavo_weight_pack(own.context, weight, rows.data(), dtype, first, count), "pack", own.isa);
   }
   void put(const Handles& own, Random& random, int32_t format, int64_t in, int64_t first, int64_t count) {
-    const bool zeros = format < OCTAVO_FLOAT4_A16;
-    const int64_t groups = in / 32, bits = zeros || format == OCTAVO_FLOAT8 ? 0xf7 : 15;
-    std::vector<uint8_t> codes, offsets;
-    for (int64_t i = 0; i < count * in; ++i) codes.push_back(static_cast<uint8_t>(random.integer(0, 255) & bits));
-    for (int64_t i = 0; i < count * groups && zeros; ++i) offsets.push_back(static_cast<uint8_t>(random.integer(0, 255)));
+    const bool has_offsets = offset_of(format) != OCTAVO_NO_OFFSET, has_factors = scale_of(format) == OCTAVO_BYTES_AND_FACTORS;
+    const int64_t groups = in / 32, blocks = (in + 255) / 256 * (offset_of(format) == OCTAVO_LEAST ? 2 : 1);
+    const int64_t bits = format == OCTAVO_FLOAT8 ? 0xf7 : format >= OCTAVO_FLOAT4_A16 ? 15 : has_factors ? 31 : 255;
+    const std::vector<uint8_t> codes = bytes(random, count * in, bits), offsets = bytes(random, count * groups, 255);
+    const std::vector<uint8_t> byte_scales = bytes(random, count * groups, 255);
     const std::vector<char> scales = random.elements(count * groups, OCTAVO_BFLOAT16);
-    ok(octavo_weight_put(own.context, weight, codes.data(), scales.data(), zeros ? offsets.data() : nullptr, groups, first,
-                         count),
+    const std::vector<char> factors = random.elements(count * blocks, OCTAVO_FLOAT16);
+    ok(octavo_weight_put(own.context, weight, codes.data(),
+                         has_factors ? static_cast<const void*>(byte_scales.data()) : scales.data(),
+                         has_offsets ? offsets.data() : nullptr, has_factors ? factors.data() : nullptr, groups,
+                         first, count),
        "put", own.isa);
+  }
+  static std::vector<uint8_t> bytes(Random& random, int64_t count, int64_t bits) {
+    std::vector<uint8_t> found;
+    for (int64_t i = 0; i < count; ++i) found.push_back(static_cast<uint8_t>(random.integer(0, 255) & bits));
+    return found;
+  }
+  // Codes of 5 bits are as GGUF's Q5_K has them, those of 6 as Q6_K.
+  static int32_t scale_of(int32_t format) {
+    if (format < OCTAVO_INT4_A16) return OCTAVO_FLOAT32;
+    if (format < OCTAVO_GROUPED_INT8_A16) return OCTAVO_FLOAT16;
+    if (format < OCTAVO_INT5_A16 || format >= OCTAVO_FLOAT4_A16) return OCTAVO_BFLOAT16;
+    return OCTAVO_BYTES_AND_FACTORS;
+  }
+  static int32_t offset_of(int32_t format) {
+    if (format < OCTAVO_INT4_A16 || format >= OCTAVO_INT6_A16) return OCTAVO_NO_OFFSET;
+    return format == OCTAVO_GROUPED_INT8_A16 || format == OCTAVO_GROUPED_INT8_A8 ? OCTAVO_ZERO : OCTAVO_LEAST;
   }
   ~Packed() { octavo_weight_free(weight); }
 };

@@ -1,7 +1,8 @@
-"""GGUF's blocks of one scale as packed projections: a group of inputs for each block, codes and scales as they are stored.
+"""GGUF's blocks as packed projections: codes, scales and least values as they are stored.
 
-The layouts are those of ggml-common.h of github.com/ggml-org/ggml. The other types (the K types, whose scales have scales)
-are dequantised while they are read."""
+Blocks of 32 inputs have a scale of their own; those of the K types, 256 inputs, have a float16 by which the whole numbers
+that are their groups' scales are multiplied. The layouts are those of ggml-common.h of github.com/ggml-org/ggml. Q2_K and
+Q3_K are dequantised while they are read."""
 
 from __future__ import annotations
 
@@ -12,19 +13,30 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from octavo.kernels.packed import PackedTensor, Packing
+from octavo.kernels.packed import BLOCK, PackedTensor, Packing
 
-_FLOAT16 = np.dtype(np.float16)
-_GROUP = 32  # inputs of a block
+_FLOAT16, _INT8 = np.dtype(np.float16), np.dtype(np.int8)
+_GROUP = 32  # inputs of a block of one scale
+Blocks = NDArray[Any]  # of a type's fields
+
+
+@dataclass(frozen=True)
+class _Numbers:
+    """What the codes of blocks [out, blocks] are multiplied by and added to."""
+
+    scales: NDArray[Any]
+    offsets: NDArray[Any] | None = None
+    factors: NDArray[np.float16] | None = None
 
 
 @dataclass(frozen=True)
 class _Block:
-    """A block's fields in the file, and what its bytes are as codes."""
+    """A block's fields in the file, and what its bytes are."""
 
     packing: Packing
-    fields: np.dtype[Any]  # d: scale; m: least value; h: fifth bits; q: codes
-    codes: Callable[[NDArray[Any]], NDArray[np.uint8]]  # blocks [n] -> [n, 32]
+    fields: np.dtype[Any]  # d: scale; m: least value; h: further bits; q: codes; s: whole scales
+    codes: Callable[[Blocks], NDArray[np.uint8]]  # [n] -> [n, inputs of a block]
+    numbers: Callable[[Blocks], _Numbers]
 
 
 def gguf_packing(type_name: str) -> Packing | None:
@@ -36,21 +48,45 @@ def gguf_packing(type_name: str) -> Packing | None:
 def unpack_blocks(rows: NDArray[np.uint8], type_name: str) -> PackedTensor:
     """A matrix of a type that has a `gguf_packing`, from its bytes [out, bytes of a row]. KeyError for another type."""
     block = _BLOCKS[type_name]
-    blocks = np.ascontiguousarray(rows).view(block.fields)  # [out, groups]
-    outputs, groups = blocks.shape
-    codes = block.codes(blocks.reshape(-1)).reshape(outputs, groups * _GROUP)
-    offsets = np.ascontiguousarray(blocks["m"]) if block.packing.offset == "least" else None
-    return PackedTensor(block.packing, codes, np.ascontiguousarray(blocks["d"]), offsets)
+    blocks = np.ascontiguousarray(rows).view(block.fields)  # [out, blocks]
+    codes, numbers = block.codes(blocks.reshape(-1)).reshape(len(blocks), -1), block.numbers(blocks)
+    return PackedTensor(block.packing, codes, numbers.scales, numbers.offsets, factors=numbers.factors)
 
 
-def _bytes(blocks: NDArray[Any]) -> NDArray[np.uint8]:
+def _scale(blocks: Blocks) -> _Numbers:
+    return _Numbers(np.ascontiguousarray(blocks["d"]))
+
+
+def _scale_and_least(blocks: Blocks) -> _Numbers:
+    return _Numbers(np.ascontiguousarray(blocks["d"]), np.ascontiguousarray(blocks["m"]))
+
+
+def _whole_scales(blocks: Blocks) -> _Numbers:
+    """One byte for each group."""
+    return _Numbers(blocks["s"].reshape(len(blocks), -1), factors=np.ascontiguousarray(blocks["d"]))
+
+
+def _six_bit_pairs(blocks: Blocks) -> _Numbers:
+    """Eight scales and eight least values of six bits in twelve bytes: the first four of both whole, in the upper bits of
+    these two of each of the others, whose four lower bits are a scale's and a least value's. Least values are taken off."""
+    first, second, third = (blocks["s"][..., start : start + 4] for start in (0, 4, 8))
+    pairs = np.empty((2, *blocks.shape, 8), _INT8)
+    for each, whole, nibble in ((pairs[0], first, third & 15), (pairs[1], second, third >> 4)):
+        each[..., :4] = whole & 63
+        each[..., 4:] = nibble | (whole >> 6) << 4
+    factors = np.stack([blocks["d"], -blocks["m"]], axis=-1)
+    scales, least, factors = (each.reshape(len(blocks), -1) for each in (*pairs, factors))
+    return _Numbers(scales, least, factors)
+
+
+def _bytes(blocks: Blocks) -> NDArray[np.uint8]:
     """Signed bytes, which the codes of 8 bits are 128 above."""
     codes: NDArray[np.uint8] = blocks["q"].copy().view(np.uint8).reshape(-1, _GROUP)
     codes ^= np.uint8(0x80)
     return codes
 
 
-def _nibbles(blocks: NDArray[Any]) -> NDArray[np.uint8]:
+def _nibbles(blocks: Blocks) -> NDArray[np.uint8]:
     """The low halves of sixteen bytes, then the high ones."""
     both = np.ascontiguousarray(blocks["q"]).view(np.uint8)
     halves = np.empty((len(blocks), 2), blocks["q"].dtype)
@@ -60,7 +96,7 @@ def _nibbles(blocks: NDArray[Any]) -> NDArray[np.uint8]:
     return codes
 
 
-def _fifth_bits(blocks: NDArray[Any]) -> NDArray[np.uint8]:
+def _fifth_bits(blocks: Blocks) -> NDArray[np.uint8]:
     """Nibbles, and a fifth bit from a word of 32."""
     bits: NDArray[np.uint8] = np.unpackbits(np.ascontiguousarray(blocks["h"]).view(np.uint8), bitorder="little").reshape(
         -1, _GROUP
@@ -70,18 +106,56 @@ def _fifth_bits(blocks: NDArray[Any]) -> NDArray[np.uint8]:
     return codes
 
 
-def _centred_fifth_bits(blocks: NDArray[Any]) -> NDArray[np.uint8]:
-    """The same, with the centre of 16 where 8 bits have it."""
-    codes = _fifth_bits(blocks)
-    codes += np.uint8(128 - 16)
-    return codes
+def _nibbles_of_64(blocks: Blocks) -> NDArray[np.uint8]:
+    """Four times the low halves of 32 bytes, then the high ones."""
+    codes = np.empty((len(blocks), 4, 2, 32), np.uint8)
+    np.bitwise_and(blocks["q"], np.uint8(15), out=codes[:, :, 0])
+    np.right_shift(blocks["q"], np.uint8(4), out=codes[:, :, 1])
+    return codes.reshape(-1, BLOCK)
+
+
+def _fifth_bits_of_256(blocks: Blocks) -> NDArray[np.uint8]:
+    """The same, and for each of 32 inputs a byte with its fifth bits in the eight groups."""
+    codes = _nibbles_of_64(blocks).reshape(-1, 8, 32)
+    for group in range(8):
+        codes[:, group] |= (blocks["h"] >> np.uint8(group) & np.uint8(1)) << np.uint8(4)
+    return codes.reshape(-1, BLOCK)
+
+
+def _six_bits(blocks: Blocks) -> NDArray[np.uint8]:
+    """Of 128 inputs the low halves of 64 bytes, then the high ones; of each 32 of them two further bits from one of the four
+    parts of 32 bytes."""
+    codes = np.empty((len(blocks), 2, 4, 32), np.uint8)
+    for part in range(4):
+        np.right_shift(blocks["q"][:, :, part % 2], np.uint8(part // 2 * 4), out=codes[:, :, part])
+        codes[:, :, part] &= np.uint8(15)
+        codes[:, :, part] |= (blocks["h"] >> np.uint8(2 * part) & np.uint8(3)) << np.uint8(4)
+    return codes.reshape(-1, BLOCK)
 
 
 _D, _M, _H = ("d", "<f2"), ("m", "<f2"), ("h", "V4")
+_PAIRS, _K_NIBBLES = ("s", "u1", 12), ("q", "u1", (4, 32))
 _BLOCKS = {
-    "Q8_0": _Block(Packing("int8", _GROUP, _FLOAT16), np.dtype([_D, ("q", "V32")]), _bytes),
-    "Q4_0": _Block(Packing("int4", _GROUP, _FLOAT16), np.dtype([_D, ("q", "V16")]), _nibbles),
-    "Q4_1": _Block(Packing("int4", _GROUP, _FLOAT16, "least"), np.dtype([_D, _M, ("q", "V16")]), _nibbles),
-    "Q5_0": _Block(Packing("int8", _GROUP, _FLOAT16), np.dtype([_D, _H, ("q", "V16")]), _centred_fifth_bits),
-    "Q5_1": _Block(Packing("int8", _GROUP, _FLOAT16, "least"), np.dtype([_D, _M, _H, ("q", "V16")]), _fifth_bits),
+    "Q8_0": _Block(Packing("int8", _GROUP, _FLOAT16), np.dtype([_D, ("q", "V32")]), _bytes, _scale),
+    "Q4_0": _Block(Packing("int4", _GROUP, _FLOAT16), np.dtype([_D, ("q", "V16")]), _nibbles, _scale),
+    "Q4_1": _Block(Packing("int4", _GROUP, _FLOAT16, "least"), np.dtype([_D, _M, ("q", "V16")]), _nibbles, _scale_and_least),
+    "Q5_0": _Block(Packing("int5", _GROUP, _FLOAT16), np.dtype([_D, _H, ("q", "V16")]), _fifth_bits, _scale),
+    "Q5_1": _Block(
+        Packing("int5", _GROUP, _FLOAT16, "least"), np.dtype([_D, _M, _H, ("q", "V16")]), _fifth_bits, _scale_and_least
+    ),
+    "Q4_K": _Block(
+        Packing("int4", 32, _INT8, "least"), np.dtype([_D, _M, _PAIRS, _K_NIBBLES]), _nibbles_of_64, _six_bit_pairs
+    ),
+    "Q5_K": _Block(
+        Packing("int5", 32, _INT8, "least"),
+        np.dtype([_D, _M, _PAIRS, ("h", "u1", 32), _K_NIBBLES]),
+        _fifth_bits_of_256,
+        _six_bit_pairs,
+    ),
+    "Q6_K": _Block(
+        Packing("int6", 16, _INT8),
+        np.dtype([("q", "u1", (2, 2, 32)), ("h", "u1", (2, 32)), ("s", "i1", 16), _D]),
+        _six_bits,
+        _whole_scales,
+    ),
 }

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from octavo.kernels.ops import Quantization
-from octavo.kernels.packed import PackedTensor, Packing
-from tests.kernels.native import DTYPES, FLOAT8, NUMPY, each_isa, each_linear_isa, error, native, rounds_activations
+from octavo.kernels.packed import INTEGER_BITS, PackedTensor, Packing
+from tests.kernels.native import DTYPES, FLOAT8, INT8, NUMPY, each_isa, each_linear_isa, error, native, rounds_activations
 from tests.kernels.packed import BFLOAT16, FLOAT16, FLOAT32, random_packed
 
 PACKINGS = [
@@ -28,6 +28,13 @@ PACKINGS = [
     Packing("fp4_e2m1", 32, BFLOAT16),
     Packing("fp4_e2m1", 0, FLOAT32),
     Packing("fp4_e2m1", 16, FLOAT16, activation_bits=8),
+    Packing("int4", 32, INT8, "least"),  # GGUF's Q4_K
+    Packing("int5", 32, INT8, "least"),  # Q5_K
+    Packing("int6", 16, INT8),  # Q6_K
+    Packing("int5", 32, FLOAT16, activation_bits=8),  # Q5_0
+    Packing("int5", 32, FLOAT16, "least"),  # Q5_1
+    Packing("int6", 64, INT8, "least", activation_bits=8),
+    Packing("int8", 256, INT8, activation_bits=8),
 ]
 each_packing = pytest.mark.parametrize(
     "packing", PACKINGS, ids=lambda p: f"{p.codes}-{p.group}-{p.scale}-{p.offset}-{p.activation_bits}"
@@ -37,14 +44,19 @@ each_packing = pytest.mark.parametrize(
 @each_packing
 def test_numbers_are_those_of_the_definition(packing):
     """One number after the other, in Python's own arithmetic."""
-    packed = random_packed(np.random.default_rng(1), packing, 3, 40, ordered=True)
+    width = 300 if packing.has_factors else 40
+    packed = random_packed(np.random.default_rng(1), packing, 3, width, ordered=True)
     matrix = packed.dequantized()
-    group = packing.group or 40
+    group = packing.group or width
     for output in range(3):
-        for column in range(40):
+        for column in range(width):
             code = int(packed.codes[output, column])
             scale = float(packed.scales[output, column // group])
             offset = 0.0 if packed.offsets is None else float(packed.offsets[output, column // group])
+            if packed.factors is not None:
+                kinds = 2 if packing.offset == "least" else 1
+                scale *= float(packed.factors[output, column // 256 * kinds])
+                offset *= float(packed.factors[output, column // 256 * kinds + kinds - 1])
             if packing.codes == "fp8_e4m3":
                 exponent, mantissa = code >> 3 & 15, code & 7
                 value = 2.0 ** (max(exponent, 1) - 10) * (mantissa + 8 * (exponent > 0)) * (-1 if code >= 128 else 1)
@@ -52,14 +64,20 @@ def test_numbers_are_those_of_the_definition(packing):
                 exponent, mantissa = code >> 1 & 3, code & 1
                 value = 2.0 ** (max(exponent, 1) - 2) * (mantissa + 2 * (exponent > 0)) * (-1 if code >= 8 else 1)
             else:
-                value = float(code - (0 if packing.offset != "none" else 8 if packing.codes == "int4" else 128))
+                value = float(code - (0 if packing.offset != "none" else 2 ** INTEGER_BITS[packing.codes] // 2))
             expected = scale * (value - offset) if packing.offset == "zero" else scale * value + offset
             assert matrix[output, packed.order[column]] == np.float32(expected)
 
 
+def largest_scales(part: PackedTensor) -> np.ndarray:
+    """Of each output."""
+    largest = np.abs(part.scales.astype(np.float32)).max(axis=1)
+    return largest if part.factors is None else largest * np.abs(part.factors.astype(np.float32)).max(axis=1)
+
+
 def assert_close(isa: str, ours: np.ndarray, numpys: np.ndarray, x: np.ndarray, parts: list[PackedTensor]) -> None:
     """Within float32's rounding of the largest terms that there can be; more where activations become bfloat16."""
-    reach = np.concatenate([np.abs(part.scales.astype(np.float32)).max(axis=1) for part in parts])
+    reach = np.concatenate([largest_scales(part) for part in parts])
     sums = np.abs(x).sum(axis=1, keepdims=True)
     assert ours.shape == numpys.shape
     is_float = any(part.packing.codes == "fp8_e4m3" for part in parts)
@@ -187,9 +205,10 @@ def test_memory_is_that_of_codes_and_scales():
         part = PackedTensor.without_content(packing, (512, 2048))
         share = ops.weight_bytes([part]) / bfloat16
         is_4_bits = packing.codes in ("int4", "fp4_e2m1")
-        bits = (4 if is_4_bits else 8) + (
+        bits = INTEGER_BITS.get(packing.codes, 4 if is_4_bits else 8) + (
             8 * (packing.scale.itemsize + (packing.offset_dtype or np.dtype("V0")).itemsize) / (packing.group or 2048)
         )
+        bits += 16 * packing.factors(2048) / 2048
         assert share == pytest.approx(bits / 16, rel=2e-3), packing
         if packing.group in (0, 64, 128) or packing is PACKINGS[10]:
             assert share <= (0.30 if is_4_bits else 0.52)
@@ -208,3 +227,20 @@ def test_what_does_not_fit_is_refused():
         ops.linear_weight([replace(part, order=np.zeros(64, np.int32))])
     with pytest.raises(ValueError, match="at most 65536 inputs"):
         ops.linear_weight([random_packed(random, Packing("int8", 0, BFLOAT16, "zero"), 1, 65600)])
+
+
+def test_factors_that_do_not_fit_are_refused():
+    ops, random = native("auto"), np.random.default_rng(8)
+    part = random_packed(random, Packing("int4", 32, INT8, "least"), 8, 300)
+    with pytest.raises(ValueError, match=r"expected factors of float16 \(8, 4\)"):
+        ops.linear_weight([replace(part, factors=part.factors[:, :2])])
+    with pytest.raises(ValueError, match="factors, do not fit"):
+        ops.linear_weight([replace(part, factors=None)])
+    for packing, what in (
+        (Packing("int4", 0, INT8), "groups of 0"),
+        (Packing("int8", 48, INT8), "groups of 48"),
+        (Packing("int4", 32, INT8, "zero"), "offsets of 1"),
+        (Packing("fp8_e4m3", 32, INT8), "scales of 3"),
+    ):
+        with pytest.raises(ValueError, match=f"cannot have {what}"):
+            ops.weight_bytes([PackedTensor.without_content(packing, (8, 300))])

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import gguf
+import ml_dtypes
 import numpy as np
 from numpy.typing import NDArray
 
@@ -41,15 +42,29 @@ METADATA: dict[str, Any] = {
 Stored = tuple[NDArray[Any], str]  # bytes or values as stored, type name
 
 
-def random_tensor(shape: tuple[int, ...], type_name: str, seed: int = 0) -> Stored:
-    """Random content of the type: rounded values, or random blocks whose scales are finite."""
+# Where a block has numbers of half precision: its scales and least values.
+HALVES = {
+    **dict.fromkeys(("Q4_0", "Q5_0", "Q8_0"), (0,)),
+    **dict.fromkeys(("Q4_1", "Q5_1", "Q4_K", "Q5_K"), (0, 2)),
+    **{"Q2_K": (80, 82), "Q3_K": (108,), "Q6_K": (208,)},
+}
+
+
+def random_tensor(shape: tuple[int, ...], type_name: str, seed: int = 0, scale: float = 1.0) -> Stored:
+    """Random content of the type: values, or blocks of random bytes but for their numbers of half precision, which are about
+    as large as `scale`."""
     random = np.random.default_rng(seed)
     kind = gguf.GGMLQuantizationType[type_name]
     if type_name in ("F32", "F16"):
         return random.standard_normal(shape).astype(np.float32 if type_name == "F32" else np.float16), type_name
+    if type_name == "BF16":
+        return random.standard_normal(shape).astype(ml_dtypes.bfloat16).view(np.uint8), type_name
     block, nbytes = gguf.GGML_QUANT_SIZES[kind]
-    raw = random.integers(0, 256, (*shape[:-1], shape[-1] // block * nbytes), dtype=np.uint8)
-    return raw & np.uint8(0x77), type_name  # no half-precision infinity has these bits
+    raw = random.integers(0, 256, (*shape[:-1], shape[-1] // block, nbytes), dtype=np.uint8)
+    for start in HALVES.get(type_name, ()):
+        numbers = (random.standard_normal(raw.shape[:-1]) * scale).astype(np.float16)
+        raw[..., start : start + 2] = numbers[..., None].view(np.uint8)
+    return raw.reshape(*shape[:-1], -1), type_name
 
 
 def random_tensors(type_name: str = "F32") -> dict[str, Stored]:

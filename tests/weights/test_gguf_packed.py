@@ -1,4 +1,4 @@
-"""GGUF's block types of one scale, which stay packed: number by number, as models, and in memory."""
+"""GGUF's block types that stay packed: number by number, as models, and in memory."""
 
 from __future__ import annotations
 
@@ -24,18 +24,26 @@ from tests.models.driver import logits_of
 from tests.weights.gguf_files import HIDDEN, SHAPES, Stored, random_tensor, random_tensors, values, write_gguf
 
 BFLOAT16, FLOAT32 = np.dtype(ml_dtypes.bfloat16), np.dtype(np.float32)
-BITS = {"Q4_0": 4.5, "Q4_1": 5.0, "Q5_0": 8.5, "Q5_1": 9.0, "Q8_0": 8.5}  # of a number, in memory
+# Of a number, in memory.
+BITS = {
+    **{"Q4_0": 4.5, "Q4_1": 5.0, "Q5_0": 5.5, "Q5_1": 6.0, "Q8_0": 8.5},
+    **{"Q4_K": 4.625, "Q5_K": 5.625, "Q6_K": 6.5625},
+}
+K_SCALES = {"Q4_K": 2e-4, "Q5_K": 1e-4, "Q6_K": 5e-5}  # of blocks whose numbers are about as large as a model's
 IDS = list(range(3, 60, 4))
 
 
 def rounded(type_name: str, seed: int = 0) -> dict[str, Stored]:
-    """Matrices of a model's size, rounded by the gguf library; norms of about 1."""
+    """Matrices of a model's size, rounded by the gguf library or (K types) random blocks; norms of about 1, which bfloat16
+    has."""
     random = np.random.default_rng(seed)
     tensors: dict[str, Stored] = {}
     for name, shape in SHAPES.items():
         matrix = random.standard_normal(shape, np.float32)
         if len(shape) == 1:
-            tensors[name] = 1 + matrix / 8, "F32"
+            tensors[name] = (1 + matrix / 8).astype(BFLOAT16).astype(FLOAT32), "F32"
+        elif type_name in K_SCALES:
+            tensors[name] = random_tensor(shape, type_name, seed + len(tensors), K_SCALES[type_name])
         else:
             small = matrix / np.float32(np.sqrt(shape[1]))
             tensors[name] = gguf.quants.quantize(small, gguf.GGMLQuantizationType[type_name]), type_name
@@ -47,15 +55,16 @@ def unrounded(tensors: dict[str, Stored]) -> dict[str, Stored]:
     return {name: (values(stored), "F32") for name, stored in tensors.items()}
 
 
-def logits(path: Path, ops: CpuOps, quantization: Quantization | None = None) -> np.ndarray:
+def logits(path: Path, ops: CpuOps, dtype: np.dtype = BFLOAT16) -> np.ndarray:
     checkpoint = open_checkpoint(path)
-    weights = Weights(checkpoint, FLOAT32, ops, quantization=quantization)
+    weights = Weights(checkpoint, dtype, ops)
     return logits_of(build_model(read_model_config(checkpoint), weights, ops), ops, IDS, chunk=5)
 
 
 @pytest.mark.parametrize("type_name", BITS)
 def test_codes_stand_for_what_the_library_makes_of_them(type_name: str) -> None:
-    for seed, shape in enumerate(((1, 32), (33, 96), (8, 1024))):
+    block = gguf.GGML_QUANT_SIZES[gguf.GGMLQuantizationType[type_name]][0]
+    for seed, shape in enumerate(((1, block), (33, 3 * block), (8, 1024))):
         stored = random_tensor(shape, type_name, seed)
         packed = unpack_blocks(stored[0], type_name)
         np.testing.assert_array_equal(packed.dequantized(), values(stored))
@@ -84,25 +93,37 @@ def test_projections_are_the_tensors_that_are_read(tmp_path: Path, type_name: st
 def test_a_packed_model_says_what_the_unpacked_one_says(tmp_path: Path, type_name: str) -> None:
     tensors, ops = rounded(type_name), CpuOps()
     found = logits(write_gguf(tmp_path / "m.gguf", tensors), ops)
-    expected = logits(write_gguf(tmp_path / "n.gguf", unrounded(tensors)), ops)
+    expected = logits(write_gguf(tmp_path / "n.gguf", unrounded(tensors)), ops, FLOAT32)
     assert np.abs(found - expected).max() < 1e-3 * np.abs(expected).max()
 
 
+@pytest.mark.parametrize("base", ["Q4_K", "Q5_K"])
+def test_the_mixture_that_is_published_as_k_m(tmp_path: Path, base: str) -> None:
+    """Half of the values and of the last matrices, and the embedding that is the head too, are Q6_K."""
+    tensors, ops, finer = rounded(base), CpuOps(), rounded("Q6_K")
+    names = ("token_embd.weight", "blk.0.attn_v.weight", "blk.0.ffn_down.weight")
+    tensors |= {name: finer[name] for name in names}
+    path = write_gguf(tmp_path / "m.gguf", tensors)
+    expected = logits(write_gguf(tmp_path / "n.gguf", unrounded(tensors)), ops, FLOAT32)
+    assert np.abs(logits(path, ops) - expected).max() < 1e-3 * np.abs(expected).max()
+    checkpoint = open_checkpoint(path)
+    planned = weights_bytes(read_model_config(checkpoint), checkpoint, BFLOAT16, ops)
+    bits = sum(BITS["Q6_K" if name in names else base] * np.prod(SHAPES[name]) for name in SHAPES if len(SHAPES[name]) == 2)
+    assert bits / 8 <= planned < bits / 8 * 1.02
+
+
 @pytest.mark.parametrize("changed", ["attn_v", "attn_k", "ffn_up", "ffn_down"])
-@pytest.mark.parametrize("type_name", ["Q8_0", "Q5_1", "Q6_K", "F16"])
+@pytest.mark.parametrize("type_name", ["Q8_0", "Q5_1", "Q3_K", "Q6_K", "F16"])
 def test_tensors_of_one_product_may_be_of_several_types(tmp_path: Path, changed: str, type_name: str) -> None:
     tensors, ops, name = rounded("Q4_0"), CpuOps(), f"blk.0.{changed}.weight"
-    if type_name == "Q6_K":
-        stored, _ = random_tensor(SHAPES[name], type_name)
-        blocks = stored.reshape(-1, 210).copy()
-        blocks[:, 208:] = np.array([1e-5], np.float16).view(np.uint8)
-        tensors[name] = blocks.reshape(stored.shape), type_name
+    if type_name == "Q3_K":
+        tensors[name] = random_tensor(SHAPES[name], type_name, scale=1e-3)
     elif type_name == "F16":
         tensors[name] = values(tensors[name]).astype(np.float16), type_name
     else:
         tensors[name] = rounded(type_name)[name]
     found = logits(write_gguf(tmp_path / "m.gguf", tensors), ops)
-    expected = logits(write_gguf(tmp_path / "n.gguf", unrounded(tensors)), ops)
+    expected = logits(write_gguf(tmp_path / "n.gguf", unrounded(tensors)), ops, FLOAT32)
     assert np.abs(found - expected).max() < 1e-2 * np.abs(expected).max()
 
 
@@ -148,7 +169,8 @@ def test_the_table_at_the_start_says_what_stays_packed(smollm2: Path) -> None:
     assert "as they are stored" not in rounded_rows["dtype"]
 
 
-def test_types_with_scales_of_scales_are_unpacked(tmp_path: Path) -> None:
-    checkpoint = open_checkpoint(write_gguf(tmp_path / "m.gguf", random_tensors("Q4_K")))
+@pytest.mark.parametrize("type_name", ["Q2_K", "Q3_K"])
+def test_types_of_two_and_three_bits_are_unpacked(tmp_path: Path, type_name: str) -> None:
+    checkpoint = open_checkpoint(write_gguf(tmp_path / "m.gguf", random_tensors(type_name)))
     assert checkpoint.projection("model.layers.0.mlp.down_proj") is None
     assert gguf_packing("F16") is None

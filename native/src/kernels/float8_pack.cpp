@@ -39,7 +39,7 @@ void pack_rows_of(const Weight& weight, const void* rows, int64_t panel, int64_t
   std::vector<uint8_t> codes(static_cast<size_t>(weight.in));
   for (int64_t r = 0; r < count; ++r) {
     const float scale = round_row<Source>(row + r * weight.in, weight.in, codes.data());
-    const CodedRows coded{codes.data(), reinterpret_cast<const char*>(&scale), nullptr, 1};
+    const CodedRows coded{codes.data(), reinterpret_cast<const char*>(&scale), nullptr, nullptr, 1};
     pack_float8_codes(weight, coded, panel, lane + r, 1);
   }
 }
@@ -66,7 +66,7 @@ void pack_float8_codes(const Weight& weight, const CodedRows& rows, int64_t pane
   char* start = weight.panel(panel);
   for (int64_t r = 0; r < count; ++r) {
     const CodedRows row = rows.from(r, weight);
-    for (int64_t g = 0; g < rows.groups; ++g) put_head(weight, row, g, start + g * head_bytes(weight), lane + r);
+    put_heads(weight, row, start, lane + r);
     char* codes = start + weight.codes;
     for (int64_t i = 0; i < weight.in; ++i) codes[float8_place(weight, lane + r, i)] = static_cast<char>(row.codes[i]);
   }
@@ -74,10 +74,10 @@ void pack_float8_codes(const Weight& weight, const CodedRows& rows, int64_t pane
 
 void unpack_float8(const Weight& weight, int64_t panel, int64_t lane, float* row) {
   const int64_t inputs = float8_group_inputs(weight);
-  const char* head = weight.panel(panel);
-  const char* codes = head + weight.codes;
-  for (int64_t start = 0; start < weight.in; start += inputs, head += head_bytes(weight)) {
-    const float scale = lane_head(weight, head, lane, 0.0f).scale;
+  const char* heads = weight.panel(panel);
+  const char* codes = heads + weight.codes;
+  for (int64_t start = 0; start < weight.in; start += inputs) {
+    const float scale = lane_head(weight, heads, start / inputs, lane, 0.0f).scale;
     for (int64_t i = start; i < start + inputs && i < weight.in; ++i)
       row[i] = scale * float8_value(static_cast<uint8_t>(codes[float8_place(weight, lane, i)]));
   }

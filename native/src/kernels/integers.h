@@ -41,6 +41,12 @@ INLINE Ints high_nibbles(Ints a) { return low_nibbles(shift_right<4>(a)); }
 INLINE Ints float4_bytes(Ints a) {
   return for_int_parts([&](int i) __attribute__((always_inline)) { return register_float4_bytes(a.part[i]); });
 }
+// Words with those bits of `bits` that are in `mask`; the words have none there.
+INLINE Ints merge_bits(Ints words, Ints bits, Ints mask) {
+  return for_int_parts([&](int i) __attribute__((always_inline)) {
+    return register_merge_bits(words.part[i], bits.part[i], mask.part[i]);
+  });
+}
 INLINE Floats to_floats(Ints a) {
   return for_parts([&](int i) __attribute__((always_inline)) { return register_to_float(a.part[i]); });
 }

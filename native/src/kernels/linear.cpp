@@ -176,7 +176,8 @@ constexpr const LinearKernels* kBFloat16Kernels = &kernels_of<BFloat16>;
 extern const LinearKernels* const linear_kernels[kFormats] = {
     &kernels_of<Float32>,  kBFloat16Kernels,      &kernels_of<Float16>,  &quantized_kernels[0], &quantized_kernels[1],
     &quantized_kernels[2], &quantized_kernels[3], &quantized_kernels[4], &quantized_kernels[5], &quantized_kernels[6],
-    &quantized_kernels[7], &float8_kernels,
+    &quantized_kernels[7], &quantized_kernels[8], &quantized_kernels[9], &quantized_kernels[10], &quantized_kernels[11],
+    &float8_kernels,
 };
 
 }  // namespace octavo::OCTAVO_ISA

@@ -31,16 +31,19 @@ INLINE void sum_group(const char* w, int64_t steps, const int32_t* first, const 
   const char* next = w + prefetch_from;
   const char* end = w + steps * Codes::step_bytes;
   do {
-    UNROLL for (int64_t line = 0; line < Codes::step_bytes; line += 64) __builtin_prefetch(next + line);
+    UNROLL for (int64_t line = 0; line < kChunkBytes<Codes>; line += 64) __builtin_prefetch(next + line);
     next += prefetch_stride;
-    Ints weights[2];
-    Codes::load_step(w, weights);
-    UNROLL for (int u = 0; u < kUnits; ++u) {
-      const Four four = set_four(x[u]);
-      UNROLL for (int half = 0; half < 2; ++half) sum[u][half] = dot(sum[u][half], weights[half], four);
+    Chunk<Codes> chunk(w);
+    UNROLL for (int64_t s = 0; s < Codes::chunk_steps; ++s) {
+      Ints weights[2];
+      chunk.next(weights);
+      UNROLL for (int u = 0; u < kUnits; ++u) {
+        const Four four = set_four(x[u]);
+        UNROLL for (int half = 0; half < 2; ++half) sum[u][half] = dot(sum[u][half], weights[half], four);
+      }
+      x += kUnits;
     }
-    w += Codes::step_bytes;
-    x += kUnits;
+    w += kChunkBytes<Codes>;
   } while (w != end);
 }
 
@@ -57,8 +60,7 @@ void block(const LinearTask& task, int64_t panel, int64_t row, bool streams) {
   const Weight& weight = *task.weight;
   constexpr bool kOneGroup = kPlanes == 2 && !kGrouped;  // so that no totals need registers
   const int64_t groups = kOneGroup ? 1 : groups_of(weight), steps = steps_of_group(weight);
-  const int64_t prefetch_from = streams ? kPrefetchBytes : 0, prefetch_stride = streams ? Codes::step_bytes : 0;
-  const int64_t head_stride = kGrouped ? head_bytes(weight) : 0;
+  const int64_t prefetch_from = streams ? kPrefetchBytes : 0, prefetch_stride = streams ? kChunkBytes<Codes> : 0;
   const char* h = weight.panel(panel);
   const char* w = h + weight.codes;
   char* a = task.packed + row * weight.row_bytes;
@@ -71,13 +73,12 @@ void block(const LinearTask& task, int64_t panel, int64_t row, bool streams) {
     sum_group<Codes, kUnits>(w, steps, rows.first, x, prefetch_from, prefetch_stride, sum);
     Head head;
     if constexpr (kGrouped) {
-      __builtin_prefetch(h + kPrefetchHead);
-      head = load_head(weight, h);
+      __builtin_prefetch(head_place(weight, h, g).head + kPrefetchHead);
+      head = load_head(weight, h, g);
     }
     UNROLL for (int half = 0; half < 2; ++half) UNROLL for (int r = 0; r < kRows; ++r) total[r][half] =
         add_group<kGrouped>(head, half, rows.scales[r], rows.row_sums[r], row_products<kPlanes, kRows>(sum, r, half),
                             total[r][half]);
-    h += head_stride;
     w += steps * Codes::step_bytes;
     a = rows.activations + steps * kUnits * kStepInputs;
   }
@@ -153,9 +154,10 @@ constexpr LinearKernels kernels_of{
 }  // namespace
 
 extern const LinearKernels quantized_kernels[kFloat8 - kDTypes] = {
-    kernels_of<Bytes, false, 2>,  kernels_of<Bytes, false, 1>, kernels_of<Nibbles, true, 2>,
-    kernels_of<Nibbles, true, 1>, kernels_of<Bytes, true, 2>,  kernels_of<Bytes, true, 1>,
-    kernels_of<Float4, true, 2>,  kernels_of<Float4, true, 1>,
+    kernels_of<Bytes, false, 2>,   kernels_of<Bytes, false, 1>,   kernels_of<Nibbles, true, 2>,
+    kernels_of<Nibbles, true, 1>,  kernels_of<Bytes, true, 2>,    kernels_of<Bytes, true, 1>,
+    kernels_of<FiveBits, true, 2>, kernels_of<FiveBits, true, 1>, kernels_of<SixBits, true, 2>,
+    kernels_of<SixBits, true, 1>,  kernels_of<Float4, true, 2>,   kernels_of<Float4, true, 1>,
 };
 
 }  // namespace octavo::OCTAVO_ISA

@@ -1,14 +1,15 @@
 // The layout of quantized weights and of the activations that meet them, and how activations are rounded.
 //
-// Everything is a product of unsigned bytes by signed ones, summed exactly. Codes of weights are q in [0, 255] or [0, 15], and
+// Everything is a product of unsigned bytes by signed ones, summed exactly. Codes of weights are q in [0, 2^bits), and
 // w = scale (q - centre), scale (q - zero) or scale q + least, with scale, zero and least of an output and a group of inputs;
 // a weight that is not `grouped` has one scale for each output. Activations are rounded within each group to 8 bits, or to 16
 // that are stored as two signed bytes 256 h + l: `planes`. The groups of a weight that has none are those of its activations
 // alone: 64 inputs in 8 bits, all of them in 16.
 //
 // A panel holds 32 outputs: first a head for each group, of 32 scales and 32 offsets, then steps, each of four neighbouring
-// inputs of every output; bytes of 4-bit steps hold output i in the low half and i + 16 in the high one. A packed row block
-// holds for each group what RowHead says, and the activations.
+// inputs of every output; bytes of 4-bit steps hold output i in the low half and i + 16 in the high one. Codes of 5 and 6 bits
+// are such nibbles behind the further bits of four steps: a chunk. A packed row block holds for each group what RowHead says,
+// and the activations.
 #pragma once
 
 #include <cstring>
@@ -24,9 +25,9 @@ namespace octavo::OCTAVO_ISA {
 constexpr int64_t kStepInputs = 4;
 constexpr int64_t kInputsUnit = 64;  // inputs are filled up to a multiple: a tile's depth
 
-// What a step holds; halves of a panel have 16 outputs.
+// What a step holds; halves of a panel have 16 outputs. A chunk, of one step where nothing else is said, is what is read at once.
 struct Bytes {
-  static constexpr int64_t step_bytes = 128;
+  static constexpr int64_t step_bytes = 128, chunk_steps = 1;
   static constexpr int centre = 128;
   INLINE void load_step(const char* p, Ints (&weights)[2]) {
     weights[0] = load_bytes(p);
@@ -35,7 +36,7 @@ struct Bytes {
 };
 
 struct Nibbles {
-  static constexpr int64_t step_bytes = 64;
+  static constexpr int64_t step_bytes = 64, chunk_steps = 1;
   static constexpr int centre = 8;
   INLINE void load_step(const char* p, Ints (&weights)[2]) {
     const Ints both = load_bytes(p);
@@ -51,6 +52,56 @@ struct Float4 : Nibbles {
     Nibbles::load_step(p, weights);
     for (Ints& half : weights) half = float4_bytes(half);
   }
+};
+
+// 4 + kBits bits: the further bits, kBits lines of 64 bytes for the nibbles of four steps. A byte holds kBits of both halves
+// of the first step, then of the next.
+template <int kBits>
+struct NibblesAndBits {
+  static constexpr int64_t chunk_steps = 4, step_bytes = (chunk_steps + kBits) * 64 / chunk_steps;
+  static constexpr int centre = 8 << kBits;
+  static constexpr int mask = (1 << kBits) - 1;
+};
+
+using FiveBits = NibblesAndBits<1>;
+using SixBits = NibblesAndBits<2>;
+
+template <class Codes>
+constexpr int64_t kChunkBytes = Codes::chunk_steps * Codes::step_bytes;
+
+// The steps of a chunk, one after the other.
+template <class Codes>
+class Chunk {
+ public:
+  INLINE_MEMBER explicit Chunk(const char* p) : p_(p) {}
+  INLINE_MEMBER void next(Ints (&weights)[2]) { Codes::load_step(p_, weights); }
+
+ private:
+  const char* p_;
+};
+
+template <int kBits>
+class Chunk<NibblesAndBits<kBits>> {
+ public:
+  INLINE_MEMBER explicit Chunk(const char* p) : p_(p), bits_(load_bytes(p)) {}
+  INLINE_MEMBER void next(Ints (&weights)[2]) {
+    if (left_ == 0) {
+      bits_ = load_bytes(p_ + 64);
+      left_ = 8;
+    }
+    const Ints mask = set_int(NibblesAndBits<kBits>::mask * 0x10101010);
+    Nibbles::load_step(p_ + (kBits + step_) * 64, weights);
+    weights[0] = merge_bits(weights[0], shift_left<4>(bits_), mask);
+    weights[1] = merge_bits(weights[1], shift_left<4 - kBits>(bits_), mask);
+    bits_ = shift_right<2 * kBits>(bits_);
+    left_ -= 2 * kBits;
+    ++step_;
+  }
+
+ private:
+  const char* p_;
+  Ints bits_;
+  int step_ = 0, left_ = 8;  // bits of each byte
 };
 
 INLINE int64_t groups_of(const Weight& weight) { return weight.group == 0 ? 1 : ceil_div(weight.in, weight.group); }
@@ -104,8 +155,8 @@ template <class Codes, bool kGrouped>
 void pack_quantized(const Weight& weight, const void* rows, int32_t dtype, int64_t panel, int64_t lane, int64_t count);
 template <class Codes, bool kGrouped>
 constexpr auto packing_of() -> decltype(LinearKernels::pack_weight) {
-  if constexpr (std::is_same_v<Codes, Float4>) return nullptr;  // nothing is rounded to it
-  else return pack_quantized<Codes, kGrouped>;
+  if constexpr (std::is_same_v<Codes, Bytes> || std::is_same_v<Codes, Nibbles>) return pack_quantized<Codes, kGrouped>;
+  else return nullptr;  // nothing is rounded to these
 }
 template <class Codes, bool kGrouped>
 void pack_coded(const Weight& weight, const CodedRows& rows, int64_t panel, int64_t lane, int64_t count);

@@ -63,35 +63,69 @@ INLINE Ints as_stored(Bytes, Floats q) {
 }
 INLINE Ints as_stored(Nibbles, Floats q) { return round_to_ints(minimum(set(15.0f), maximum(set(0.0f), q))); }
 
-// Four inputs of one output; `step` is where the step's memory begins.
-INLINE void store_inputs(Bytes, char* step, int64_t lane, const uint8_t* inputs) {
-  std::memcpy(step + lane * kStepInputs, inputs, kStepInputs);
+// Four inputs of one output; `steps` is where the memory of step 0 begins.
+INLINE void store_inputs(Bytes, char* steps, int64_t step, int64_t lane, const uint8_t* inputs) {
+  std::memcpy(steps + step * Bytes::step_bytes + lane * kStepInputs, inputs, kStepInputs);
 }
-INLINE void store_inputs(Nibbles, char* step, int64_t lane, const uint8_t* inputs) {
-  uint8_t* bytes = reinterpret_cast<uint8_t*>(step) + lane % kLanes * kStepInputs;
-  const int shift = lane < kLanes ? 0 : 4;
-  for (int64_t i = 0; i < kStepInputs; ++i) bytes[i] = static_cast<uint8_t>((bytes[i] & 0xf0 >> shift) | inputs[i] << shift);
+// Some bits of four inputs from bit `shift` of four bytes on.
+INLINE void store_bits(char* target, int shift, int mask, const uint8_t* inputs, int from) {
+  uint8_t* bytes = reinterpret_cast<uint8_t*>(target);
+  for (int64_t i = 0; i < kStepInputs; ++i)
+    bytes[i] = static_cast<uint8_t>((bytes[i] & ~(mask << shift)) | (inputs[i] >> from & mask) << shift);
 }
-INLINE int load_input(Bytes, const char* step, int64_t lane, int64_t input) {
-  return static_cast<uint8_t>(step[lane * kStepInputs + input]);
+INLINE void store_inputs(Nibbles, char* steps, int64_t step, int64_t lane, const uint8_t* inputs) {
+  store_bits(steps + step * Nibbles::step_bytes + lane % kLanes * kStepInputs, lane < kLanes ? 0 : 4, 15, inputs, 0);
 }
-INLINE int load_input(Nibbles, const char* step, int64_t lane, int64_t input) {
-  return static_cast<uint8_t>(step[lane % kLanes * kStepInputs + input]) >> (lane < kLanes ? 0 : 4) & 15;
+INLINE int load_input(Bytes, const char* steps, int64_t step, int64_t lane, int64_t input) {
+  return static_cast<uint8_t>(steps[step * Bytes::step_bytes + lane * kStepInputs + input]);
+}
+INLINE int load_input(Nibbles, const char* steps, int64_t step, int64_t lane, int64_t input) {
+  const char* bytes = steps + step * Nibbles::step_bytes + lane % kLanes * kStepInputs;
+  return static_cast<uint8_t>(bytes[input]) >> (lane < kLanes ? 0 : 4) & 15;
+}
+INLINE int load_input(Float4, const char* steps, int64_t step, int64_t lane, int64_t input) {
+  return kFloat4Bytes[load_input(Nibbles{}, steps, step, lane, input)];
 }
 
-INLINE int load_input(Float4, const char* step, int64_t lane, int64_t input) {
-  return kFloat4Bytes[load_input(Nibbles{}, step, lane, input)];
+// Where an output has the parts of a step in its chunk.
+template <class Byte, int kBits>
+struct ChunkPlace {
+  using Codes = NibblesAndBits<kBits>;
+  Byte* bits;
+  int shift;
+  Byte* nibbles;  // of the chunk's first step
+  int64_t step;
+
+  INLINE_MEMBER ChunkPlace(Byte* steps, int64_t index, int64_t lane) : step(index % Codes::chunk_steps) {
+    Byte* chunk = steps + index / Codes::chunk_steps * kChunkBytes<Codes>;
+    const int64_t first = (2 * step + (lane < kLanes ? 0 : 1)) * kBits;
+    bits = chunk + first / 8 * 64 + lane % kLanes * kStepInputs;
+    shift = static_cast<int>(first % 8);
+    nibbles = chunk + kBits * 64;
+  }
+};
+template <int kBits>
+INLINE void store_inputs(NibblesAndBits<kBits>, char* steps, int64_t step, int64_t lane, const uint8_t* inputs) {
+  const ChunkPlace<char, kBits> place(steps, step, lane);
+  store_bits(place.bits, place.shift, NibblesAndBits<kBits>::mask, inputs, 4);
+  store_inputs(Nibbles{}, place.nibbles, place.step, lane, inputs);
+}
+template <int kBits>
+INLINE int load_input(NibblesAndBits<kBits>, const char* steps, int64_t step, int64_t lane, int64_t input) {
+  const ChunkPlace<const char, kBits> place(steps, step, lane);
+  const int bits = static_cast<uint8_t>(place.bits[input]) >> place.shift & NibblesAndBits<kBits>::mask;
+  return bits << 4 | load_input(Nibbles{}, place.nibbles, place.step, lane, input);
 }
 
 template <class Codes, class Source>
-void pack_group(const typename Source::Element* row, int64_t start, int64_t end, int64_t inputs, Rounding to, char* step,
+void pack_group(const typename Source::Element* row, int64_t start, int64_t end, int64_t inputs, Rounding to, char* steps,
                 int64_t lane) {
   for (int64_t i = start; i < start + inputs; i += kLanes) {
     const Floats value = i < end ? load_part<Source>(row, i, end) : set(0.0f);
     uint8_t bytes[kLanes];
     store_low_bytes(bytes, as_stored(Codes{}, multiply(subtract(value, set(to.least)), set(to.inverse))));
-    for (int64_t s = 0; s < kLanes / kStepInputs; ++s, step += Codes::step_bytes)
-      store_inputs(Codes{}, step, lane, bytes + s * kStepInputs);
+    for (int64_t s = 0; s < kLanes / kStepInputs; ++s)
+      store_inputs(Codes{}, steps, i / kStepInputs + s, lane, bytes + s * kStepInputs);
   }
 }
 
@@ -100,14 +134,12 @@ template <class Codes, bool kGrouped, class Source>
 void pack_row(const Weight& weight, const typename Source::Element* row, char* panel, int64_t lane) {
   const int64_t inputs = kGrouped ? inputs_of_group(weight) : weight.steps * kStepInputs;
   char* head = panel;
-  char* step = panel + weight.codes;
   for (int64_t start = 0; start < weight.in; start += inputs, head += head_bytes(weight)) {
     const int64_t end = start + inputs < weight.in ? start + inputs : weight.in;
     float low, high;
     extremes<Source>(row, start, end, low, high);
     const Rounding to = keep_rounding(Codes{}, head, lane, low, high);
-    pack_group<Codes, Source>(row, start, end, inputs, to, step, lane);
-    step += inputs / kStepInputs * Codes::step_bytes;
+    pack_group<Codes, Source>(row, start, end, inputs, to, panel + weight.codes, lane);
   }
 }
 
@@ -134,13 +166,12 @@ void pack_coded(const Weight& weight, const CodedRows& rows, int64_t panel, int6
   char* start = weight.panel(panel);
   for (int64_t r = 0; r < count; ++r) {
     const CodedRows row = rows.from(r, weight);
-    for (int64_t g = 0; g < rows.groups; ++g) put_head(weight, row, g, start + g * head_bytes(weight), lane + r);
-    char* step = start + weight.codes;
-    for (int64_t i = 0; i < weight.in; i += kStepInputs, step += Codes::step_bytes) {
+    put_heads(weight, row, start, lane + r);
+    for (int64_t i = 0; i < weight.in; i += kStepInputs) {
       const int64_t left = weight.in - i;
       uint8_t inputs[kStepInputs] = {};
       std::memcpy(inputs, row.codes + i, static_cast<size_t>(left < kStepInputs ? left : kStepInputs));
-      store_inputs(Codes{}, step, lane + r, inputs);
+      store_inputs(Codes{}, start + weight.codes, i / kStepInputs, lane + r, inputs);
     }
   }
 }
@@ -149,13 +180,13 @@ template <class Codes, bool kGrouped>
 void unpack_quantized(const Weight& weight, int64_t panel, int64_t lane, float* row) {
   const int64_t inputs = kGrouped ? inputs_of_group(weight) : weight.steps * kStepInputs;
   const float centre = static_cast<float>(Codes::centre);
-  const char* head = weight.panel(panel);
-  const char* steps = head + weight.codes;
-  for (int64_t start = 0; start < weight.in; start += inputs, head += head_bytes(weight)) {
+  const char* heads = weight.panel(panel);
+  const char* steps = heads + weight.codes;
+  for (int64_t start = 0; start < weight.in; start += inputs) {
     const int64_t end = start + inputs < weight.in ? start + inputs : weight.in;
-    const LaneHead lanes = lane_head(weight, head, lane, centre);
+    const LaneHead lanes = lane_head(weight, heads, start / inputs, lane, centre);
     for (int64_t i = start; i < end; ++i) {
-      const int q = load_input(Codes{}, steps + i / kStepInputs * Codes::step_bytes, lane, i % kStepInputs);
+      const int q = load_input(Codes{}, steps, i / kStepInputs, lane, i % kStepInputs);
       row[i] = lanes.scale * (static_cast<float>(q) - lanes.zero) + lanes.least;
     }
   }
@@ -170,6 +201,8 @@ void unpack_quantized(const Weight& weight, int64_t panel, int64_t lane, float* 
 INSTANTIATE_ROUNDING(Bytes, false)
 INSTANTIATE_ROUNDING(Bytes, true)
 INSTANTIATE_ROUNDING(Nibbles, true)
+INSTANTIATE(FiveBits, true)
+INSTANTIATE(SixBits, true)
 INSTANTIATE(Float4, true)
 
 }  // namespace octavo::OCTAVO_ISA

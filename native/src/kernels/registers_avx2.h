@@ -96,6 +96,9 @@ INLINE IntRegister register_shift_right(IntRegister a) {  // with the sign
   return _mm256_srai_epi32(a, kBits);
 }
 INLINE IntRegister register_nibbles(IntRegister a) { return _mm256_and_si256(a, _mm256_set1_epi8(15)); }
+INLINE IntRegister register_merge_bits(IntRegister words, IntRegister bits, IntRegister mask) {
+  return _mm256_or_si256(words, _mm256_and_si256(bits, mask));
+}
 INLINE IntRegister register_float4_bytes(IntRegister a) {
   return _mm256_shuffle_epi8(_mm256_broadcastsi128_si256(_mm_load_si128(reinterpret_cast<const __m128i*>(kFloat4Bytes))), a);
 }

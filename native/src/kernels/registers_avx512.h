@@ -99,6 +99,9 @@ INLINE IntRegister register_shift_right(IntRegister a) {  // with the sign
   return _mm512_srai_epi32(a, kBits);
 }
 INLINE IntRegister register_nibbles(IntRegister a) { return _mm512_and_si512(a, _mm512_set1_epi8(15)); }
+INLINE IntRegister register_merge_bits(IntRegister words, IntRegister bits, IntRegister mask) {
+  return _mm512_ternarylogic_epi32(words, bits, mask, 0xf8);
+}
 INLINE IntRegister register_float4_bytes(IntRegister a) {
   return _mm512_shuffle_epi8(_mm512_broadcast_i32x4(_mm_load_si128(reinterpret_cast<const __m128i*>(kFloat4Bytes))), a);
 }

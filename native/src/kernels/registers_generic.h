@@ -145,6 +145,9 @@ INLINE IntRegister register_shift_right(IntRegister a) {  // with the sign
   return a >> kBits;
 }
 INLINE IntRegister register_nibbles(IntRegister a) { return a & 0x0f0f0f0f; }
+INLINE IntRegister register_merge_bits(IntRegister words, IntRegister bits, IntRegister mask) {
+  return words | (bits & mask);
+}
 // Without a table: beyond 4 the steps between numbers grow. Comparisons give -1 where they hold.
 INLINE IntRegister register_float4_bytes(IntRegister a) {
   using Bytes16 = int8_t __attribute__((vector_size(16)));

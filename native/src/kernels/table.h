@@ -18,7 +18,7 @@ constexpr int64_t element_bytes(int32_t dtype) { return dtype == kFloat32 ? 4 : 
 
 // ---- linear ------------------------------------------------------------------------------------------------------
 // How a weight is stored and multiplied: the three dtypes as they are; integers of 8 bits with a scale for each output;
-// integers of 4 or 8 bits with scales for each output and group of inputs, all of these multiplied by activations that are
+// integers of 4, 5, 6 or 8 bits with scales for each output and group of inputs, all of these multiplied by activations that are
 // rounded to 16 or 8 bits; E2M1, counted in halves, in the same way; and E4M3 with scales for groups, multiplied as bfloat16 or
 // float32.
 enum Format : int32_t {
@@ -28,13 +28,24 @@ enum Format : int32_t {
   kInt4A8 = 6,
   kGroupedInt8A16 = 7,
   kGroupedInt8A8 = 8,
-  kFloat4A16 = 9,
-  kFloat4A8 = 10,
-  kFloat8 = 11,
-  kFormats = 12
+  kInt5A16 = 9,
+  kInt5A8 = 10,
+  kInt6A16 = 11,
+  kInt6A8 = 12,
+  kFloat4A16 = 13,
+  kFloat4A8 = 14,
+  kFloat8 = 15,
+  kFormats = 16
 };
-// What a code of 0 stands for: scale * -128 (or -8), scale * -zero with a zero of 8 bits, or a float16 of its own.
+// What a code of 0 stands for: scale * -128 (or -8, -16, -32), scale * -zero with a zero of 8 bits, or a float16 of its own.
 enum Offset : int32_t { kNoOffset = 0, kZero = 1, kLeast = 2, kOffsets = 3 };
+// Scales are of a dtype; or they, and least values, are signed bytes by a float16 factor for each block of inputs.
+enum Scale : int32_t { kBytesAndFactors = kDTypes, kScales = 4 };
+constexpr int64_t kBlockInputs = 256;
+[[gnu::always_inline]] constexpr int64_t scale_bytes(int32_t scale) { return scale == kBytesAndFactors ? 1 : element_bytes(scale); }
+[[gnu::always_inline]] constexpr int64_t offset_bytes(int32_t scale, int32_t offset) {
+  return offset == kNoOffset ? 0 : offset == kZero || scale == kBytesAndFactors ? 1 : 2;
+}
 enum Activation : int32_t { kNoActivation, kSilu, kGelu, kGeluTanh, kRelu, kClampedSilu, kActivations, kUngated = 16 };
 
 // A weight [out, in] is stored in panels of `panel_width` outputs. A panel is a list of steps over `in`; a step holds
@@ -48,7 +59,7 @@ struct Weight {
   int32_t activation;  // kUngated is added where it gates nothing
   int64_t in, out;
   int64_t group;  // inputs that share a scale, of activations and (kInt8A8 excepted) of weights; 0: all of them
-  int32_t scale;  // dtype of the scales
+  int32_t scale;  // of the scales: a dtype or kBytesAndFactors
   int32_t offset;
   const int32_t* order;  // [in]: the input that is multiplied by column i; null: input i
   // What LinearKernels::lay_out works out:
@@ -64,6 +75,11 @@ struct Weight {
   [[gnu::always_inline]] bool gated() const { return activation > kNoActivation && activation < kUngated; }
   [[gnu::always_inline]] int64_t columns() const { return gated() ? out / 2 : out; }
   [[gnu::always_inline]] char* panel(int64_t index) const { return data + index * panel_bytes; }
+  // Of a block of inputs: one of scales, and one of least values where there are any; and of all blocks of an output.
+  [[gnu::always_inline]] int64_t block_factors() const {
+    return scale != kBytesAndFactors ? 0 : offset == kLeast ? 2 : 1;
+  }
+  [[gnu::always_inline]] int64_t row_factors() const { return block_factors() * ceil_div(in, kBlockInputs); }
 };
 
 // Activations are packed in row blocks of at most `max_rows`: block b holds rows [first_row(b), first_row(b + 1)) and
@@ -83,14 +99,16 @@ struct LinearTask {
 struct CodedRows {
   const uint8_t* codes;
   const char* scales;
-  const char* offsets;  // uint8 or float16, or null
+  const char* offsets;  // uint8, float16 or int8, or null
+  const char* factors;  // float16, each block's own side by side, or null
   int64_t groups;
 
   // From row `first` on.
   [[gnu::always_inline]] CodedRows from(int64_t first, const Weight& weight) const {
-    const int64_t offset_bytes = weight.offset == kZero ? 1 : 2, skipped = first * groups;
-    return {codes + first * weight.in, scales + skipped * element_bytes(weight.scale),
-            offsets == nullptr ? nullptr : offsets + skipped * offset_bytes, groups};
+    const int64_t skipped = first * groups;
+    return {codes + first * weight.in, scales + skipped * scale_bytes(weight.scale),
+            offsets == nullptr ? nullptr : offsets + skipped * offset_bytes(weight.scale, weight.offset),
+            factors == nullptr ? nullptr : factors + first * weight.row_factors() * 2, groups};
   }
 };
 

@@ -58,11 +58,14 @@ INLINE void load_columns(Bytes, const char* w, int64_t) { load_column_tiles(w, w
 template <class Codes>
 INLINE void load_columns(Codes, const char* w, int64_t steps) {
   alignas(64) Ints unpacked[2][kTileRows];
-  for (int64_t s = 0; s < steps; ++s) {
-    Ints halves[2];
-    Codes::load_step(w + s * Codes::step_bytes, halves);
-    unpacked[0][s] = halves[0];
-    unpacked[1][s] = halves[1];
+  for (int64_t s = 0; s < steps; w += kChunkBytes<Codes>) {
+    Chunk<Codes> chunk(w);
+    UNROLL for (int64_t i = 0; i < Codes::chunk_steps; ++i, ++s) {
+      Ints halves[2];
+      chunk.next(halves);
+      unpacked[0][s] = halves[0];
+      unpacked[1][s] = halves[1];
+    }
   }
   load_column_tiles(reinterpret_cast<const char*>(unpacked[0]), reinterpret_cast<const char*>(unpacked[1]), sizeof(Ints));
 }
@@ -112,12 +115,11 @@ INLINE void block(const LinearTask& task, int64_t panel, int64_t row, Split spli
     sum_group<Codes>(weight, w, row_head.activations, split, streams);
     store_sums(split, sums);
     Head head;
-    if constexpr (kGrouped) head = load_head(weight, h);
+    if constexpr (kGrouped) head = load_head(weight, h, g);
     for (int half = 0; half < 2; ++half)
       for (int64_t r = 0; r < rows; ++r)
         total[r][half] = add_group<kGrouped>(head, half, row_head.scales[r], row_head.row_sums[r],
                                              row_products<kPlanes>(sums, row_head.first, rows, r, half), total[r][half]);
-    if (kGrouped) h += head_bytes(weight);
     w += steps_of_group(weight) * Codes::step_bytes;
     a = row_head.activations + units * inputs_of_group(weight);
   }
@@ -150,9 +152,10 @@ constexpr LinearKernels kernels_of{
 }  // namespace
 
 extern const LinearKernels quantized_kernels[kFloat8 - kDTypes] = {
-    kernels_of<Bytes, false, 2>,  kernels_of<Bytes, false, 1>, kernels_of<Nibbles, true, 2>,
-    kernels_of<Nibbles, true, 1>, kernels_of<Bytes, true, 2>,  kernels_of<Bytes, true, 1>,
-    kernels_of<Float4, true, 2>,  kernels_of<Float4, true, 1>,
+    kernels_of<Bytes, false, 2>,   kernels_of<Bytes, false, 1>,   kernels_of<Nibbles, true, 2>,
+    kernels_of<Nibbles, true, 1>,  kernels_of<Bytes, true, 2>,    kernels_of<Bytes, true, 1>,
+    kernels_of<FiveBits, true, 2>, kernels_of<FiveBits, true, 1>, kernels_of<SixBits, true, 2>,
+    kernels_of<SixBits, true, 1>,  kernels_of<Float4, true, 2>,   kernels_of<Float4, true, 1>,
 };
 
 }  // namespace octavo::OCTAVO_ISA

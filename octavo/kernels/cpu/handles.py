@@ -23,15 +23,17 @@ from octavo.kernels.cpu.buffers import (
 )
 from octavo.kernels.cpu.library import failure, last_failure, library_digest
 from octavo.kernels.ops import ACTIVATIONS, UNGATED, Quantization, is_gated
-from octavo.kernels.packed import PackedTensor, Packing, WeightPart
+from octavo.kernels.packed import INTEGER_BITS, PackedTensor, Packing, WeightPart
 
 _ACTIVATIONS: dict[str | None, int] = {None: 0}
 _ACTIVATIONS |= {name: i for i, name in enumerate(ACTIVATIONS, 1)}
 _ACTIVATIONS |= {UNGATED + name: 16 + i for i, name in enumerate(ACTIVATIONS, 1)}
+_BYTES_AND_FACTORS = 3  # in place of a dtype of scales
 _OFFSETS = {"none": 0, "zero": 1, "least": 2}  # OCTAVO_NO_OFFSET, ...
-_INTEGERS = {(8, False): 3, (4, True): 5, (8, True): 7}  # (bits, in groups): OCTAVO_INT8_A16, ...; the next is that of _A8
-_FLOAT4 = 9  # beside activations of 16 bits; the next of 8
-_FLOAT8 = 11
+# (bits, in groups): OCTAVO_INT8_A16, ...; the next is that of _A8
+_INTEGERS = {(8, False): 3, (4, True): 5, (8, True): 7, (5, True): 9, (6, True): 11}
+_FLOAT4 = 13  # beside activations of 16 bits; the next of 8
+_FLOAT8 = 15
 
 
 @dataclass(frozen=True)
@@ -60,13 +62,14 @@ class WeightFormat:
 
     @classmethod
     def _packed(cls, packing: Packing) -> WeightFormat:
-        scale, offset = DTYPE_CODES[packing.scale], _OFFSETS[packing.offset]
+        scale = _BYTES_AND_FACTORS if packing.has_factors else DTYPE_CODES[packing.scale]
+        offset = _OFFSETS[packing.offset]
         if packing.codes == "fp8_e4m3":
             return cls(_FLOAT8, packing.group, scale, offset)
         if packing.codes == "fp4_e2m1":
             return cls(_FLOAT4 + (packing.activation_bits == 8), packing.group, scale, offset)
-        bits = 4 if packing.codes == "int4" else 8
-        in_groups = bits == 4 or packing.group > 0 or packing.offset != "none"
+        bits = INTEGER_BITS[packing.codes]
+        in_groups = bits < 8 or packing.group > 0 or packing.offset != "none"
         code = _INTEGERS[bits, in_groups] + (packing.activation_bits == 8)
         return cls(code, packing.group if in_groups else packing.activation_group, scale, offset)
 
@@ -138,13 +141,16 @@ class PackedWeight:
         codes, scales = np.ascontiguousarray(part.codes), np.ascontiguousarray(part.scales)
         offsets = None if part.offsets is None else np.ascontiguousarray(part.offsets)
         outputs, inputs = part.shape
-        groups = outputs, part.packing.groups(inputs)
+        factors = None if part.factors is None else np.ascontiguousarray(part.factors)
+        groups, of_blocks = (outputs, part.packing.groups(inputs)), (outputs, part.packing.factors(inputs))
         if scales.dtype != part.packing.scale or scales.shape != groups:
             raise ValueError(f"expected scales of {part.packing.scale} {groups}, got {scales.dtype} {scales.shape}")
         if offsets is not None and (offsets.dtype != part.packing.offset_dtype or offsets.shape != groups):
             raise ValueError(
                 f"expected offsets of {part.packing.offset_dtype} {groups}, got {offsets.dtype} {offsets.shape}"
             )
+        if factors is not None and (factors.dtype != FLOAT16 or factors.shape != of_blocks):
+            raise ValueError(f"expected factors of {FLOAT16} {of_blocks}, got {factors.dtype} {factors.shape}")
         if part.packing.codes == "fp4_e2m1":
             scales = scales * scales.dtype.type(0.5)  # the library's numbers are twice as large
         status = self._library.octavo_weight_put(
@@ -153,6 +159,7 @@ class PackedWeight:
             codes.ctypes.data,
             scales.ctypes.data,
             None if offsets is None else offsets.ctypes.data,
+            None if factors is None else factors.ctypes.data,
             groups[1],
             first,
             outputs,

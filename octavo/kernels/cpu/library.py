@@ -8,7 +8,7 @@ from functools import cache
 from hashlib import sha256
 from pathlib import Path
 
-ABI_VERSION = 11
+ABI_VERSION = 12
 ISAS = ("amx", "avx512_bf16", "avx512", "avx2", "generic")  # best first
 EMULATED_ISAS = ("amx_emulated",)  # on every processor, slowly, for tests
 
@@ -25,7 +25,7 @@ _PROTOTYPES: dict[str, tuple[type | None, tuple[type, ...]]] = {
     "octavo_pin": (_CODE, (_POINTER, _POINTER, _SIZE)),
     "octavo_weight_new": (_POINTER, (_POINTER, _CODE, _SIZE, _CODE, _CODE, _CODE, _SIZE, _SIZE)),
     "octavo_weight_pack": (_CODE, (_POINTER, _POINTER, _POINTER, _CODE, _SIZE, _SIZE)),
-    "octavo_weight_put": (_CODE, (_POINTER, _POINTER, _POINTER, _POINTER, _POINTER, _SIZE, _SIZE, _SIZE)),
+    "octavo_weight_put": (_CODE, (*[_POINTER] * 6, _SIZE, _SIZE, _SIZE)),
     "octavo_weight_order": (_CODE, (_POINTER, _POINTER)),
     "octavo_weight_stack": (_POINTER, (_POINTER, _SIZE)),
     "octavo_weight_bias": (_CODE, (_POINTER, _POINTER)),
