@@ -93,7 +93,7 @@ class PlannedModel:
         """Of the tensors that stay packed."""
         names = (name.removesuffix(".weight") for name in self.checkpoint.shapes())
         found = (self.checkpoint.projection(name) for name in names)
-        return sorted({str(each.packing) for each in found if each is not None})
+        return sorted({str(each.packing) for each in found if each is not None and each.stays_packed(self.dtype, None)})
 
     def more_room(self) -> dict[str, float]:
         """Flags, each with a value under which more requests of max_model_len would fit, and how many."""

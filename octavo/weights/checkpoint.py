@@ -45,6 +45,11 @@ class StoredProjection:
     packing: Packing
     names: tuple[str, ...]  # of its tensors, without the bias
     read: Callable[[], PackedTensor]  # its codes and scales; LoadError where the tensors do not fit each other
+    can_unpack: bool = False  # whether `Checkpoint.read` gives its numbers too
+
+    def stays_packed(self, dtype: np.dtype[Any], quantization: Quantization | None) -> bool:
+        """Not to be rounded otherwise, nor beside float32: a packed one takes activations of 16 bits."""
+        return not self.can_unpack or (quantization is None and dtype != np.float32)
 
 
 class Checkpoint(Protocol):
@@ -126,8 +131,8 @@ class Weights:
     `scope("model").scope("layers.3")` prefixes names. A family's file is then its own mapping. `progress` is called with
     (bytes done, bytes in all), in file bytes, after each tensor. Whoever takes a projection has the backend round it as
     `quantization` says, so that no more than one layer is in memory unrounded. Those that a checkpoint has packed stay as
-    they are, unless it can unpack them to be rounded; `activation_bits` is what activations are rounded to beside their
-    integers.
+    they are, unless it can unpack them to be rounded or to be float32; `activation_bits` is what activations are rounded to
+    beside their integers.
     """
 
     def __init__(
@@ -219,8 +224,7 @@ class Weights:
         stored, changes = self._resolve(ledger.aliases.get(full, full))
         stored = stored.removesuffix(".weight")
         packed = ledger.checkpoint.projection(stored)
-        is_rounded = self.quantization is not None and f"{stored}.weight" in ledger.shapes
-        if packed is None or is_rounded:
+        if packed is None or not packed.stays_packed(self.dtype, self.quantization):
             return self.take(f"{name}.weight", shape), self.take(f"{name}.bias", shape[:1]) if bias else None
         matrix = self._read_packed(packed)
         matrix = replace(matrix, packing=matrix.packing.with_activations(self._activation_bits))

@@ -93,7 +93,7 @@ class GGUFCheckpoint:
         if packing is None or not self._has_alike_partner(name, tensor):
             return None
         outputs, inputs = tensor.shape
-        return StoredProjection((outputs, inputs), packing, (full,), lambda: self._unpacked(full))
+        return StoredProjection((outputs, inputs), packing, (full,), lambda: self._unpacked(full), can_unpack=True)
 
     def _has_alike_partner(self, name: str, tensor: GGUFTensor) -> bool:
         """A gate and an up are one product with the activation between them, which only SiLU has for two formats."""

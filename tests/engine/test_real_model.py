@@ -79,7 +79,7 @@ def test_200_requests_through_a_cache_too_small_for_8_get_what_they_get_alone(sm
 
 
 def test_a_start_reports_its_phases_and_the_table(smollm2: Path) -> None:
-    engine, statuses = build(config(smollm2, dtype="float32", max_num_seqs=8))
+    engine, statuses = build(config(smollm2, max_num_seqs=8))
     phases = list(dict.fromkeys(status.phase for status in statuses))
     assert phases == ["starting", "planning", "loading weights", "allocating cache", "ready"]
     percents = [status.percent for status in statuses if status.phase == "loading weights"]
@@ -90,11 +90,11 @@ def test_a_start_reports_its_phases_and_the_table(smollm2: Path) -> None:
     assert engine.max_model_len == ready.max_model_len == 96
     assert ready.table["architecture"] == "LlamaForCausalLM, 30 layers, hidden size 576"
     stored = "int4 in groups of 32 and int8 in groups of 32"
-    assert ready.table["dtype"] == f"float32, weights as they are stored: {stored}"
+    assert ready.table["dtype"] == f"bfloat16, weights as they are stored: {stored}"
     assert ready.table["weights"] == "92 MiB"
     assert ready.table["activations"] == "210 MiB at most"
-    assert ready.table["KV cache"] == "11 blocks of 16 tokens, 7.7 MiB at most"
-    assert ready.table["KV bytes per token"] == "46,080"
+    assert ready.table["KV cache"] == "11 blocks of 16 tokens, 3.9 MiB at most"
+    assert ready.table["KV bytes per token"] == "23,040"
     assert ready.table["requests that fit"] == "1.8 of 96 tokens"
     assert ready.table["limits"] == "max_model_len 96, max_num_seqs 8, max_num_batched_tokens 2,048"
     assert ready.table["backend"].startswith("cpu (")

@@ -174,3 +174,13 @@ def test_types_of_two_and_three_bits_are_unpacked(tmp_path: Path, type_name: str
     checkpoint = open_checkpoint(write_gguf(tmp_path / "m.gguf", random_tensors(type_name)))
     assert checkpoint.projection("model.layers.0.mlp.down_proj") is None
     assert gguf_packing("F16") is None
+
+
+def test_float32_weights_are_unpacked(tmp_path: Path, smollm2: Path) -> None:
+    """Beside packed ones activations have 16 bits, which float32 is not."""
+    checkpoint, ops = open_checkpoint(write_gguf(tmp_path / "m.gguf", rounded("Q4_K"))), CpuOps()
+    taken, _ = Weights(checkpoint, FLOAT32, ops).take_projection("model.layers.0.mlp.down_proj", (256, 512))
+    assert isinstance(taken, np.ndarray)
+    assert taken.dtype == FLOAT32
+    rows = plan_model(EngineConfig(model=str(smollm2), backend="cpu", dtype="float32"), smollm2).table()
+    assert rows["dtype"] == "float32"
