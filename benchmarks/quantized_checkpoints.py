@@ -20,7 +20,7 @@ from typing import Any
 
 TEXTS = Path(__file__).parent.parent / "docs"
 PIECE_TOKENS, PIECES = 256, 64
-PIECES_FOR_AWQ = 16  # each of which it takes through a layer for every scale that it tries
+PIECES_FOR_AWQ = 8  # each of which it takes through a layer for every scale that it tries
 
 COMPRESSED: dict[str, dict[str, Any]] = {
     "fp8-dynamic": {"scheme": "FP8_DYNAMIC"},

@@ -18,13 +18,14 @@ from octavo.kernels.ops import Quantization
 from octavo.weights.gguf import GGUFCheckpoint
 from tests.tools.write_safetensors import smollm2_directory, smollm2_gguf
 from tests.weights.gguf_files import Stored, write_gguf
-from tests.weights.quantized_files import Pack, Tensors, write_quantized
+from tests.weights.gguf_k_blocks import BLOCK, round_to_k
+from tests.weights.quantized_files import Array, Pack, Tensors, write_quantized
 from tests.weights.test_quantized_checkpoints import FORMATS
 
 # 576 inputs are no multiple of 128
 CHECKPOINTS = [name for name in FORMATS if name not in ("awq-128", "gptq-128", "w8a16-128")]
 WITH_INT8 = ("w8a8", "w4a16-32")  # which of them with activations of 8 bits too
-GGUF_TYPES = ("Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0")
+GGUF_TYPES = ("Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "Q4_K", "Q5_K", "Q6_K")
 ROUNDED: dict[str, tuple[dict[str, Any], Quantization]] = {
     "int8": ({}, Quantization(8)),
     "int8, int8 activations": ({"quantization_activations": "int8"}, Quantization(8, activation_bits=8)),
@@ -99,13 +100,19 @@ def _with_int8(folder: Path, name: str) -> Form:
 
 
 def _gguf(folder: Path, type_name: str) -> Form:
-    """By the gguf library, every matrix of the type."""
-    kind = gguf.GGMLQuantizationType[type_name]
+    """Every matrix of the type, or of Q8_0 where its rows do not fill the blocks of 256 that K types have: 576 do not, the
+    1,536 inputs of a down projection do."""
     stored: dict[str, Stored] = {}
     for tensor in gguf.GGUFReader(smollm2_gguf()).tensors:
         values = gguf.quants.dequantize(tensor.data, tensor.tensor_type)
-        is_matrix = len(tensor.shape) == 2
-        stored[tensor.name] = (gguf.quants.quantize(values, kind), type_name) if is_matrix else (values, "F32")
+        stored[tensor.name] = _blocks(values, type_name) if values.ndim == 2 else (values, "F32")
     metadata = GGUFCheckpoint(smollm2_gguf()).metadata
     left_out = dict.fromkeys(("general.architecture", *(key for key in metadata if key.startswith("GGUF."))))
     return Form(write_gguf(folder / f"{type_name}.gguf", stored, metadata | left_out), None)
+
+
+def _blocks(matrix: Array, type_name: str) -> Stored:
+    if type_name.endswith("_K") and matrix.shape[1] % BLOCK == 0:
+        return round_to_k(matrix, type_name)
+    kind = "Q8_0" if type_name.endswith("_K") else type_name
+    return gguf.quants.quantize(matrix, gguf.GGMLQuantizationType[kind]), kind

@@ -77,9 +77,9 @@ def gptq_config(**changes: Any) -> dict[str, Any]:
     return {"quant_method": "gptq", "bits": 4, "group_size": 32, "desc_act": False, "sym": True} | changes
 
 
-def awq_pack(group: int) -> Pack:
+def awq_pack(group: int, *, symmetric: bool = False) -> Pack:
     def pack(name: str, matrix: Array) -> tuple[Tensors, Array]:
-        rounded = round_matrix(matrix, 4, group, symmetric=False)
+        rounded = round_matrix(matrix, 4, group, symmetric=symmetric)
         return awq(name, rounded), rounded.values
 
     return pack
@@ -132,6 +132,7 @@ FLOAT_WEIGHTS = {"num_bits": 8, "type": "float"}
 FORMATS: dict[str, tuple[dict[str, Any], Pack]] = {
     "awq-32": (awq_config(), awq_pack(32)),
     "awq-128": (awq_config(group_size=128), awq_pack(128)),
+    "awq-symmetric": (awq_config(zero_point=False), awq_pack(32, symmetric=True)),
     "gptq-32": (gptq_config(), gptq_pack()),
     "gptq-128": (gptq_config(group_size=128), gptq_pack(group=128)),
     "gptq-column": (gptq_config(group_size=-1), gptq_pack(group=-1)),
@@ -499,6 +500,7 @@ def complaint(folder: Path) -> str:
 @pytest.mark.parametrize(
     ("name", "missing", "words"),
     [
+        ("awq-symmetric", "qzeros", "has no tensor .*qzeros"),
         ("gptq-32", "scales", "has no tensor .*scales, without which its codes mean nothing"),
         ("gptq-32", "qzeros", "has no tensor .*qzeros, which belongs to its codes"),
         ("w4a16-32", "weight_shape", "has no tensor .*weight_shape"),

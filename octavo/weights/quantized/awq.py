@@ -1,7 +1,8 @@
 """AWQ (Lin et al., 2023) in AutoAWQ's GEMM layout: w = (q - zero) * scale, 4 bits.
 
-qweight I32 [in, out / 8], qzeros I32 [in / group, out / 8], scales [in / group, out]. A module that was left out has an
-ordinary weight, whatever `modules_to_not_convert` says.
+qweight I32 [in, out / 8], qzeros I32 [in / group, out / 8], scales [in / group, out]. Symmetric files (`zero_point` false:
+so gptqmodel writes unless told otherwise) have the same tensors, with zeros of 8. A module that was left out has an ordinary
+weight, whatever `modules_to_not_convert` says.
 """
 
 from __future__ import annotations
@@ -36,9 +37,6 @@ class AWQ:
         bits = settings.integer("bits", "w_bit", default=4)
         if bits != 4:
             raise settings.refuse(f"{bits} bits", "4 bits")
-        self._has_zeros = settings.flag("zero_point", True)
-        if not self._has_zeros:
-            raise settings.refuse("zero_point false", "zero_point true")
 
     def projection(self, name: str) -> StoredProjection | None:
         """See `Checkpoint.projection`."""

@@ -149,13 +149,6 @@ class Settings:
             raise LoadError(f"{self.path}: {keys[0]} of the quantization_config must be a string, but is {value!r}")
         return value.lower()
 
-    def flag(self, key: str, default: bool) -> bool:
-        """LoadError for anything but true or false."""
-        value = self.get(key, default=default)
-        if not isinstance(value, bool):
-            raise LoadError(f"{self.path}: {key} of the quantization_config must be true or false, but is {value!r}")
-        return value
-
 
 def refuse_nan_codes(source: StoredTensors, name: str, codes: NDArray[np.uint8]) -> None:
     """LoadError where a code of E4M3 is not a number: no tool writes one."""
