@@ -1,12 +1,11 @@
-"""An engine for asyncio: one stream of deltas per request."""
+"""An engine for asyncio: each request's deltas are handed to whoever waits for its end."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 import threading
-from collections import deque
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -17,30 +16,46 @@ from octavo.errors import EngineDeadError, ValidationError
 
 logger = logging.getLogger(__name__)
 
+Take = Callable[[RequestDelta], None]
 POLL_SECONDS = 1.0  # only how often the reader thread looks up when nothing happens
 
 
 class _Stream:
-    """The deltas of one request on their way to its consumer, and which of its sequences have not ended."""
+    """One request in the engine: who takes its deltas, and which of its sequences have not ended."""
 
-    def __init__(self, n: int, key: str) -> None:
+    def __init__(self, request: Request, key: str, take: Take) -> None:
+        self.request_id = request.request_id
         self.key = key  # the id that the engine knows the request by
-        self.open = set(range(n))
-        self._deltas: deque[RequestDelta | None] = deque()
-        self._waiter: asyncio.Future[None] | None = None
+        self.open = set(range(request.params.n))
+        self._take = take
+        self._error: Exception | None = None
+        self._over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
-    def put(self, delta: RequestDelta | None) -> None:
-        """Hand a delta to the consumer; None makes it look whether anything is still open."""
-        self._deltas.append(delta)
-        if self._waiter is not None and not self._waiter.done():
-            self._waiter.set_result(None)
+    def put(self, delta: RequestDelta) -> None:
+        """Hand on what one step gave to one sequence, unless it was on its way when the sequence was aborted."""
+        if delta.index not in self.open or self._over.done():
+            return
+        if delta.finish_reason is not None:
+            self.open.discard(delta.index)
+        delta.request_id = self.request_id
+        try:
+            self._take(delta)
+        except Exception as error:  # not lost: raised by whoever waits
+            self.end(error)
+        if not self.open:
+            self.end()
 
-    async def get(self) -> RequestDelta | None:
-        """The next one. There is one consumer."""
-        while not self._deltas:
-            self._waiter = asyncio.get_running_loop().create_future()
-            await self._waiter
-        return self._deltas.popleft()
+    def end(self, error: Exception | None = None) -> None:
+        """Nothing follows. Idempotent: the first error stays."""
+        if not self._over.done():
+            self._error = error
+            self._over.set_result(None)
+
+    async def wait(self) -> None:
+        """Until the end; raises its error."""
+        await self._over
+        if self._error is not None:
+            raise self._error
 
 
 class AsyncClient:
@@ -52,6 +67,7 @@ class AsyncClient:
     def __init__(self, client: EngineClient) -> None:
         self._client = client
         self._streams: dict[str, _Stream] = {}  # by request id
+        self._by_key: dict[str, _Stream] = {}
         self._count = 0
         self._stats = EngineStats()
         self._death: EngineDeadError | None = None
@@ -88,37 +104,33 @@ class AsyncClient:
             await self._status_changed.wait()
         return self.status
 
-    async def generate(self, request: Request) -> AsyncGenerator[RequestDelta, None]:
-        """The request's deltas until each of its n sequences has ended. Closing the iterator early, or cancelling who waits
-        for it, aborts the request. EngineDeadError as soon as the engine is dead; ValidationError for an id in use."""
+    async def run(self, request: Request, take: Take) -> None:
+        """Call `take` in the event loop with each of the request's deltas, as it comes, until each of its n sequences has
+        ended. Cancelled, or by an error of `take`, which is raised here, it aborts the request. EngineDeadError as soon as
+        the engine is dead; ValidationError for an id in use."""
         self._raise_if_dead()
         if request.request_id in self._streams:
             raise ValidationError(f"The request id {request.request_id!r} is in use.", parameter="request_id")
         self._count += 1  # a key is never used again: late deltas of an aborted request find nobody
-        stream = self._streams[request.request_id] = _Stream(request.params.n, f"{request.request_id}#{self._count}")
+        stream = _Stream(request, f"{request.request_id}#{self._count}", take)
+        self._streams[request.request_id] = self._by_key[stream.key] = stream
         try:
             self._client.submit(msgspec.structs.replace(request, request_id=stream.key))
-            while stream.open:
-                delta = await stream.get()
-                if delta is None:
-                    self._raise_if_dead()
-                elif delta.index in stream.open:  # else it was on its way when the sequence was aborted
-                    if delta.finish_reason is not None:
-                        stream.open.discard(delta.index)
-                    yield delta
+            await stream.wait()
         finally:
-            del self._streams[request.request_id]
+            del self._streams[request.request_id], self._by_key[stream.key]
             if stream.open:
                 self._client.abort(stream.key)
 
     def abort(self, request_id: str, index: int | None = None, reason: str = "abort") -> None:
-        """End a sequence, or all of a request: its stream ends too, without a further delta. See `EngineClient.abort`."""
+        """End a sequence, or all of a request, without a further delta. See `EngineClient.abort`."""
         stream = self._streams.get(request_id)
         if stream is None:
             return
         stream.open -= stream.open if index is None else {index}
-        stream.put(None)
         self._client.abort(stream.key, index, reason)
+        if not stream.open:
+            stream.end()
 
     async def call(self, method: str, *arguments: Any) -> Any:
         """See `EngineClient.call`."""
@@ -148,10 +160,8 @@ class AsyncClient:
 
     def _deliver(self, output: EngineOutput) -> None:
         for delta in output.deltas:
-            request_id = delta.request_id.rpartition("#")[0]
-            stream = self._streams.get(request_id)
-            if stream is not None and stream.key == delta.request_id:
-                delta.request_id = request_id
+            stream = self._by_key.get(delta.request_id)
+            if stream is not None:
                 stream.put(delta)
         if output.stats is not None:
             self._stats = output.stats
@@ -163,7 +173,7 @@ class AsyncClient:
     def _die(self, error: EngineDeadError) -> None:
         self._death = error
         for stream in self._streams.values():
-            stream.put(None)
+            stream.end(EngineDeadError(error.message))
         self._tell_status(self._client.status)
 
     def _tell_status(self, status: EngineStatus) -> None:

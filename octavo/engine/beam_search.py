@@ -7,13 +7,12 @@ the step before has computed.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
-from contextlib import aclosing
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import msgspec
 
-from octavo.engine.async_client import AsyncClient
+from octavo.engine.async_client import AsyncClient, Take
 from octavo.engine.request import Request, RequestDelta, TokenLogprobs
 from octavo.errors import EngineError
 
@@ -122,8 +121,8 @@ class BeamEngine:
         self._client = client
         self._length_penalty = length_penalty
 
-    async def generate(self, request: Request) -> AsyncIterator[RequestDelta]:
-        """One delta for each of the n answers, the best first, when the search is over."""
+    async def run(self, request: Request, take: Take) -> None:
+        """Call `take` with one delta for each of the n answers, the best first, when the search is over."""
         search, number, first = BeamSearch.of(request, self._length_penalty), 0, None
         while search.is_open:
             prompts = search.prompts
@@ -134,7 +133,7 @@ class BeamEngine:
             first = first or deltas[0]
             search.take([position for delta in deltas for position in delta.logprobs or ()])
         for index, beam in enumerate(search.best()):
-            yield RequestDelta(
+            delta = RequestDelta(
                 request_id=request.request_id,
                 index=index,
                 token_ids=list(beam.token_ids),
@@ -144,6 +143,7 @@ class BeamEngine:
                 num_cached_tokens=first.num_cached_tokens if first is not None else 0,
                 scheduled_time=first.scheduled_time if first is not None else 0.0,
             )
+            take(delta)
 
     def abort(self, request_id: str, index: int | None = None, reason: str = "abort") -> None:
         """Nothing of an answer that is there is still going on."""
@@ -157,9 +157,8 @@ class BeamEngine:
                 task.cancel()
 
     async def _step(self, request: Request) -> RequestDelta:
-        async with aclosing(self._client.generate(request)) as deltas:
-            async for delta in deltas:
-                if delta.error is not None:
-                    raise EngineError(delta.error)
-                return delta
-        raise EngineError("The request ended without a token.")
+        deltas: list[RequestDelta] = []
+        await self._client.run(request, deltas.append)
+        if not deltas or deltas[0].error is not None:
+            raise EngineError((deltas and deltas[0].error) or "The request ended without a token.")
+        return deltas[0]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,11 +15,11 @@ from octavo.errors import OctavoError
 from octavo.server.body import ClientGoneError, parse_body
 from octavo.server.errors import Dialect, InternalError, ShuttingDownError
 from octavo.server.exchange import Exchange, Headers
-from octavo.server.sse import stream
+from octavo.server.sse import Events, stream
 from octavo.server.state import ServerState, offload
 
 Handler = Callable[[ServerState, Exchange], Awaitable[None]]
-BodyHandler = Callable[[ServerState, Exchange, Any], Awaitable["bytes | Content | AsyncGenerator[bytes, None]"]]
+BodyHandler = Callable[[ServerState, Exchange, Any], Awaitable["bytes | Content | Events"]]
 
 logger = logging.getLogger(__name__)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from contextlib import ExitStack
 from typing import Any
 from urllib.parse import parse_qsl
@@ -89,6 +89,13 @@ class Exchange:
     async def write(self, data: bytes) -> None:
         """Send a piece of the body; more follows. Middleware sees only how the answer begins and ends."""
         await self._scope["octavo.send"]({"type": "http.response.body", "body": data, "more_body": True})
+
+    @property
+    def write_now(self) -> Callable[[bytes], bool]:
+        """The same without waiting for the client to read: it says whether that was possible and the piece sent. Only for an
+        answer that has begun, without a content length."""
+        write_chunk: Callable[[bytes], bool] = self._scope["octavo.write_chunk"]
+        return write_chunk
 
     async def finish(self, data: bytes = b"") -> None:
         """Send the last piece."""

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
-from contextlib import aclosing
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol, TypeVar
+from typing import Protocol
 
+from octavo.engine.async_client import Take
 from octavo.engine.request import Request, RequestDelta, TokenLogprobs
 from octavo.errors import EngineError, OctavoError, ValidationError
 from octavo.parsing.answer import AnswerParser
@@ -18,15 +18,14 @@ from octavo.server.admission import Visit
 from octavo.server.metrics import Metrics, SequenceEnd, SequenceTimes
 from octavo.text.tokenizer import Tokenizer
 
-Item = TypeVar("Item")
-Events = AsyncGenerator["tuple[Choice, Piece]", None]
+Show = Callable[["Choice", Piece], None]
 
 
 class Engine(Protocol):
     """What generation needs of `octavo.engine.async_client.AsyncClient`."""
 
-    def generate(self, request: Request) -> AsyncIterator[RequestDelta]:
-        """Deltas of all the request's sequences. Closing the iterator ends what is unfinished."""
+    async def run(self, request: Request, take: Take) -> None:
+        """Call `take` with the deltas of all the request's sequences. Cancelling it ends what is unfinished."""
 
     def abort(self, request_id: str, index: int | None = None, reason: str = "abort") -> None:
         """End a sequence; nothing follows."""
@@ -110,50 +109,54 @@ class Generation:
         """Of these, the tokens of reasoning."""
         return sum(choice.pipeline.num_reasoning_tokens for choice in self.choices)
 
-    def events(self) -> Events:
-        """Every piece with its choice, as it comes; each choice's last has a finish_reason. Closing it aborts the rest.
+    async def run(self, show: Show) -> None:
+        """Call `show` with every choice's pieces, as they come and before anything else happens in the event loop; each
+        choice's last has a finish_reason. Cancelling it aborts the rest.
 
-        Raises ValidationError when a sequence cannot be what was asked for, EngineError when it fails and EngineDeadError
-        when the engine does; the other sequences are then aborted.
+        Raises ValidationError when a sequence cannot be what was asked for, EngineError when it fails, EngineDeadError
+        when the engine does, and what `show` raises; the other sequences are then aborted.
         """
         n = len(self.choices) // len(self.prompts)
-        sources = [self._prompt_events(prompt, self.choices[i * n : (i + 1) * n]) for i, prompt in enumerate(self.prompts)]
-        return sources[0] if len(sources) == 1 else _merge(sources)
+        runs = [self._run(prompt, self.choices[i * n : (i + 1) * n], show) for i, prompt in enumerate(self.prompts)]
+        tasks = [asyncio.create_task(run) for run in runs]
+        try:
+            await asyncio.gather(*tasks)
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
 
     async def collect(self) -> list[Transcript]:
         """Everything, when all is done."""
         transcripts = [Transcript(choice) for choice in self.choices]
         texts: list[list[str]] = [[] for _ in self.choices]
         parts: list[list[Part]] = [[] for _ in self.choices]
-        async with aclosing(self.events()) as events:
-            async for choice, piece in events:
-                transcript = transcripts[choice.number]
-                texts[choice.number].append(piece.text)
-                parts[choice.number] += piece.parts
-                transcript.token_ids += piece.token_ids
-                transcript.logprobs += piece.logprobs or ()
-                transcript.finish_reason, transcript.stop_reason = piece.finish_reason, piece.stop_reason
+
+        def add(choice: Choice, piece: Piece) -> None:
+            transcript = transcripts[choice.number]
+            texts[choice.number].append(piece.text)
+            parts[choice.number] += piece.parts
+            transcript.token_ids += piece.token_ids
+            transcript.logprobs += piece.logprobs or ()
+            transcript.finish_reason, transcript.stop_reason = piece.finish_reason, piece.stop_reason
+
+        await self.run(add)
         for transcript in transcripts:
             number = transcript.choice.number
             transcript.text = "".join(texts[number])
             transcript.reasoning, transcript.calls = reasoning_and_calls(parts[number])
         return transcripts
 
-    async def _prompt_events(self, prompt: Prompt, choices: Sequence[Choice]) -> Events:
+    async def _run(self, prompt: Prompt, choices: Sequence[Choice], show: Show) -> None:
         self._metrics.on_received(len(choices))
-        num_open = len(choices)
         ending = "abort"
+
+        def take(delta: RequestDelta) -> None:
+            choice = choices[delta.index]
+            show(choice, self._advance(choice, delta))
+
         try:
-            async with aclosing(self._engine.generate(prompt.request)) as deltas:  # type: ignore[type-var]
-                async for delta in deltas:
-                    choice = choices[delta.index]
-                    if choice.finish_reason is not None:  # came after a stop string had ended it here
-                        continue
-                    yield choice, self._advance(choice, delta)
-                    if choice.finish_reason is not None:
-                        num_open -= 1
-                        if not num_open:
-                            return
+            await self._engine.run(prompt.request, take)
         except OctavoError:
             ending = "error"
             raise
@@ -183,7 +186,7 @@ class Generation:
         piece = choice.pipeline.push(delta)
         if piece.finish_reason is not None:
             if delta.finish_reason is None:  # a stop string, which only this side can see
-                self._engine.abort(delta.request_id, delta.index, "stop")
+                self._engine.abort(prompt.request.request_id, delta.index, "stop")
             self._end(choice, piece.finish_reason)
         return piece
 
@@ -201,34 +204,3 @@ class Generation:
             max_tokens=request.params.max_tokens or 0,
         )
         self._metrics.on_end(end, time.time())
-
-
-async def _merge(sources: Sequence[AsyncGenerator[Item, None]]) -> AsyncGenerator[Item, None]:
-    """The items of all sources as they come. An error of one ends and closes them all."""
-    queue: asyncio.Queue[Item | Exception | None] = asyncio.Queue()
-
-    async def pump(source: AsyncGenerator[Item, None]) -> None:
-        try:
-            async with aclosing(source):
-                async for item in source:
-                    queue.put_nowait(item)
-        except Exception as error:  # not lost: raised by whoever reads the queue
-            queue.put_nowait(error)
-        else:
-            queue.put_nowait(None)
-
-    tasks = [asyncio.create_task(pump(source)) for source in sources]
-    try:
-        num_open = len(tasks)
-        while num_open:
-            item = await queue.get()
-            if item is None:
-                num_open -= 1
-            elif isinstance(item, Exception):
-                raise item
-            else:
-                yield item
-    finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import uvicorn
 from starlette.types import ASGIApp
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from octavo.config import EngineConfig
 
@@ -25,9 +27,10 @@ class BoundedProtocol(HttpToolsProtocol):
         super().data_received(data)
 
     def on_headers_complete(self) -> None:
-        """The head has ended."""
+        """The head has ended, and what answers it begins in a moment."""
         self._bytes_outside_body = 0
         super().on_headers_complete()
+        self.scope["octavo.write_chunk"] = partial(write_chunk, self.cycle)  # type: ignore[typeddict-unknown-key]
 
     def on_body(self, body: bytes) -> None:
         """A piece of the body is here."""
@@ -38,6 +41,16 @@ class BoundedProtocol(HttpToolsProtocol):
         """The next request of the connection begins."""
         self._bytes_outside_body = 0
         super().on_message_complete()
+
+
+def write_chunk(cycle: RequestResponseCycle, data: bytes) -> bool:
+    """Send a piece (not empty) of an answer that has begun and is sent in chunks, as `cycle.send` does, in a tenth of its
+    time. Whether it was sent: not while the connection's buffer is full."""
+    if cycle.flow.write_paused:
+        return False
+    if not cycle.disconnected:
+        cycle.transport.write(b"%x\r\n%b\r\n" % (len(data), data))
+    return True
 
 
 def http_config(app: ASGIApp, closing_seconds: int, config: EngineConfig) -> uvicorn.Config:

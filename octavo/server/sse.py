@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
-from collections.abc import AsyncGenerator, Callable
-from contextlib import aclosing
+from collections.abc import Awaitable, Callable
+from contextlib import closing
 from typing import Any
 
 import msgspec
@@ -14,8 +14,11 @@ import msgspec
 from octavo.errors import OctavoError
 from octavo.server.errors import InternalError
 from octavo.server.exchange import Exchange
+from octavo.server.outlet import Outlet, Write
 
 HEADERS = ((b"content-type", b"text/event-stream; charset=utf-8"), (b"cache-control", b"no-cache"))
+
+Events = Callable[[Write], Awaitable[None]]  # writes an answer's events, one at least, and returns at its end
 
 logger = logging.getLogger(__name__)
 _encoder = msgspec.json.Encoder()
@@ -44,28 +47,29 @@ class TextEvents:
         return b"%b%b%b" % (self._before, _encoder.encode(text), self._behind)
 
 
-async def stream(exchange: Exchange, events: AsyncGenerator[bytes, None]) -> None:
+async def stream(exchange: Exchange, events: Events) -> None:
     """Write the events as they come, then the end.
 
     The status line waits for the first event, so that what fails before it is still an HTTP error. Later failures are an
     error event. Cancelled because the client left, it ends silently; cancelled with `exchange.ending` set, with that error.
     """
     dialect = exchange.dialect
-    async with aclosing(events):
-        first = await anext(events)
-        last = b""
+    last = b""
+    with closing(Outlet(exchange, HEADERS)) as outlet:
         try:
-            await exchange.start(200, HEADERS)
-            await exchange.write(first)
-            async for data in events:
-                await exchange.write(data)
+            await events(outlet.write)
+            await outlet.drained()
         except OctavoError as error:
+            if not outlet.has_begun:
+                raise
             last = dialect.error_event(error)
         except asyncio.CancelledError:
-            if exchange.ending is None:
+            if exchange.ending is None or not outlet.has_begun:
                 raise
             last = dialect.error_event(exchange.ending)
-        except Exception:  # a fault of ours: the headers are out, so this is the last place that can tell the client
-            logger.exception("a stream ended by a fault")
+        except Exception:
+            if not outlet.has_begun:
+                raise
+            logger.exception("a stream ended by a fault")  # the headers are out: this is the last place that can tell it
             last = dialect.error_event(InternalError())
-    await exchange.finish(last + dialect.end)  # not before what made the events has let go: the client may not be reading
+        await outlet.finish(last + dialect.end)  # not before what made the events has let go: the client may not be reading

@@ -6,7 +6,6 @@ import asyncio
 import os
 import signal
 from collections.abc import Awaitable, Callable
-from contextlib import aclosing
 from pathlib import Path
 
 import pytest
@@ -39,7 +38,9 @@ def run(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[..., None]:
 
 
 async def collect(client: AsyncClient, request_id: str, prompt: int = 5, **options: object) -> list[RequestDelta]:
-    return [delta async for delta in client.generate(make_request(request_id, prompt, **options))]
+    deltas: list[RequestDelta] = []
+    await client.run(make_request(request_id, prompt, **options), deltas.append)
+    return deltas
 
 
 async def held_blocks(client: AsyncClient) -> int:
@@ -69,17 +70,24 @@ def test_a_stream_ends_when_the_last_of_n_has_ended(run: Callable[..., None]) ->
     run(body, outputs={"a/1": [5, 6, 999]}, row_errors={"a/1": 3})
 
 
-def test_deltas_that_wait_for_a_slow_consumer_are_not_lost(run: Callable[..., None]) -> None:
+def test_an_error_of_the_consumer_ends_its_request_alone(run: Callable[..., None]) -> None:
     async def body(client: AsyncClient) -> None:
-        finished = asyncio.Event()
-        client.on_stats(lambda stats: finished.set() if stats.num_finished else None)
-        deltas: list[RequestDelta] = []
-        async for delta in client.generate(make_request("a", 5, max_tokens=6)):
-            await finished.wait()  # all the others are in the queue now
-            deltas.append(delta)
-        assert tokens(deltas, "a") == expected("a", 5, 6)
+        taken: list[RequestDelta] = []
 
-    run(body)
+        def take(delta: RequestDelta) -> None:
+            taken.append(delta)
+            if len(taken) == 3:
+                raise ZeroDivisionError("of the consumer")
+
+        other = asyncio.create_task(collect(client, "other", max_tokens=40))
+        with pytest.raises(ZeroDivisionError, match="of the consumer"):
+            await client.run(make_request("a", 5, max_tokens=400), take)
+        assert len(tokens(await other, "other")) == 40
+        assert len(taken) == 3
+        assert await held_blocks(client) == 0
+        assert len(await collect(client, "a", max_tokens=2)) == 2  # the id is free again
+
+    run(body, step_seconds=0.002)
 
 
 @pytest.mark.parametrize("state", ["decoding", "in prefill", "waiting"])
@@ -111,26 +119,18 @@ async def next_stats(client: AsyncClient) -> EngineStats:
     return await arrived
 
 
-def test_closing_the_iterator_aborts(run: Callable[..., None]) -> None:
-    async def body(client: AsyncClient) -> None:
-        async with aclosing(client.generate(make_request("a", 5, max_tokens=400))) as stream:
-            async for _ in stream:
-                break
-        assert await held_blocks(client) == 0
-        assert len(await collect(client, "a", max_tokens=2)) == 2  # the id is free again
-
-    run(body, step_seconds=0.002)
-
-
 def test_a_stop_found_outside_ends_one_sequence_or_the_stream(run: Callable[..., None]) -> None:
     async def body(client: AsyncClient) -> None:
         counts = {0: 0, 1: 0}
-        async for delta in client.generate(make_request("a", 5, max_tokens=400, n=2, temperature=1.0)):
+
+        def take(delta: RequestDelta) -> None:
             counts[delta.index] += 1
             if delta.index == 0 and counts[0] == 3:
                 client.abort("a", 0, "stop")
             if delta.index == 1 and counts[1] == 6:
                 client.abort("a", 1, "stop")
+
+        await client.run(make_request("a", 5, max_tokens=400, n=2, temperature=1.0), take)
         assert counts == {0: 3, 1: 6}
         assert await held_blocks(client) == 0
         while client.stats.num_finished < 2:

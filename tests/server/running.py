@@ -133,14 +133,22 @@ class RunningServer:
         return self.run(run())
 
     def until(self, condition: Callable[[], bool], timeout: float = 10.0) -> None:
-        """Wait for a condition on the server's state, looked at whenever something is counted: a step, an end, an answer."""
+        """Wait for a condition on the server's state, looked at whenever something is counted (a step, an end, an answer) or
+        the work on a request is over."""
 
         async def wait() -> None:
             while not condition():
                 self.metrics.news.clear()
-                await self.metrics.news.wait()
+                news = asyncio.create_task(self.metrics.news.wait())
+                await asyncio.wait([news, *self.state.running], return_when=asyncio.FIRST_COMPLETED)
+                news.cancel()
 
         self.run(asyncio.wait_for(wait(), timeout))
+
+    def buffered(self) -> int:
+        """Bytes that wait in the fullest of the connections' buffers."""
+        connections = self._uvicorn.server_state.connections
+        return self.call(lambda: max(one.transport.get_write_buffer_size() for one in connections))  # type: ignore[union-attr]
 
     def idle(self) -> bool:
         """Whether nothing runs, waits or holds a block."""

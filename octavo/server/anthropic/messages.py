@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Iterator, Mapping
-from contextlib import aclosing
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -38,7 +37,8 @@ from octavo.server.openai.chat_schema import ChatCompletionRequest
 from octavo.server.openai.conversation import render
 from octavo.server.openai.schema import JsonSchemaFormat, ResponseFormat, response_id
 from octavo.server.openai.tokenize import check_length, tokenizer_of
-from octavo.server.sse import named_event
+from octavo.server.outlet import Write
+from octavo.server.sse import Events, named_event
 from octavo.server.state import ServerState, offload
 
 _ERROR_TYPES = {
@@ -74,9 +74,7 @@ DIALECT = Dialect(
 )
 
 
-async def create_message(
-    server: ServerState, exchange: Exchange, body: MessagesRequest
-) -> bytes | AsyncGenerator[bytes, None]:
+async def create_message(server: ServerState, exchange: Exchange, body: MessagesRequest) -> bytes | Events:
     """Answer a conversation, at once or as a stream. Whatever can be refused is refused before this returns."""
     if body.thread is not None:
         raise ThreadError()
@@ -91,7 +89,7 @@ async def create_message(
         setattr(chat, name, getattr(body, name))
     generation, model = await start_chat(server, exchange, chat, id)
     answer = _Answer(id, model.names[0], generation)
-    return answer.stream() if body.stream else await answer.whole()
+    return answer.stream if body.stream else await answer.whole()
 
 
 async def count_tokens(server: ServerState, exchange: Exchange, body: CountTokensRequest) -> bytes:
@@ -153,27 +151,35 @@ class _Answer:
 
     async def whole(self) -> bytes:
         """The answer in one piece."""
-        async with aclosing(self.generation.events()) as events:
-            async for choice, piece in events:
-                for _ in self._events(choice, piece):
-                    pass
+        last = Piece()
+
+        def take(choice: Choice, piece: Piece) -> None:
+            nonlocal last
+            last = piece
+            for _ in self._events(choice, piece):
+                pass
+
+        await self.generation.run(take)
         (choice,) = self.generation.choices
-        reason, matched = stop_reason(choice.finish_reason, piece.stop_reason, choice)
+        reason, matched = stop_reason(choice.finish_reason, last.stop_reason, choice)
         return msgspec.json.encode(MessagesResponse(self.id, self.model, self.blocks, self._usage(), reason, matched))
 
-    async def stream(self) -> AsyncGenerator[bytes, None]:
+    async def stream(self, write: Write) -> None:
         """The answer as events: of the message, of each block in turn, and of the message again."""
         has_begun = False
-        async with aclosing(self.generation.events()) as events:
-            async for choice, piece in events:
-                data = b""
-                if not has_begun:
-                    start = MessagesResponse(self.id, self.model, [], self._usage(num_output_tokens=0))
-                    data = _encoded(MessagesEvent("message_start", message=start))
-                    has_begun = True
-                data += b"".join(map(_encoded, self._events(choice, piece)))
-                if data:
-                    yield data
+
+        def show(choice: Choice, piece: Piece) -> None:
+            nonlocal has_begun
+            data = b""
+            if not has_begun:
+                start = MessagesResponse(self.id, self.model, [], self._usage(num_output_tokens=0))
+                data = _encoded(MessagesEvent("message_start", message=start))
+                has_begun = True
+            data += b"".join(map(_encoded, self._events(choice, piece)))
+            if data:
+                write(data)
+
+        await self.generation.run(show)
 
     def _events(self, choice: Choice, piece: Piece) -> Iterator[MessagesEvent]:
         for part in piece.parts or [Content(piece.text)]:

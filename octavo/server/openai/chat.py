@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncGenerator
-from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -30,13 +28,12 @@ from octavo.server.openai.deltas import deltas, message
 from octavo.server.openai.logprobs import TokenNames, chat_logprobs, prompt_logprobs, token_names
 from octavo.server.openai.schema import SYSTEM_FINGERPRINT, UsageInfo
 from octavo.server.openai.tools import read_tools
-from octavo.server.sse import TextEvents, event
+from octavo.server.outlet import Write
+from octavo.server.sse import Events, TextEvents, event
 from octavo.server.state import Model, ServerState, offload
 
 
-async def create_chat_completion(
-    server: ServerState, exchange: Exchange, body: ChatCompletionRequest
-) -> bytes | AsyncGenerator[bytes, None]:
+async def create_chat_completion(server: ServerState, exchange: Exchange, body: ChatCompletionRequest) -> bytes | Events:
     """Answer a conversation, at once or as a stream. Whatever can be refused is refused before this returns."""
     id = schema.response_id("chatcmpl-", exchange.header(b"x-request-id"), body)
     generation, model = await start_chat(server, exchange, body, id)
@@ -44,7 +41,7 @@ async def create_chat_completion(
     prefix = continued_text(body) if body.echo else ""
     has_reasoning = model.formats.reasoning is not None
     answer = _Answer(id, int(time.time()), model.names[0], body, generation, names, prefix, has_reasoning)
-    return answer.stream() if body.stream else answer.whole(await generation.collect())
+    return answer.stream if body.stream else answer.whole(await generation.collect())
 
 
 async def start_chat(
@@ -162,28 +159,30 @@ class _Answer:
         )
         return msgspec.json.encode(response)
 
-    async def stream(self) -> AsyncGenerator[bytes, None]:
+    async def stream(self, write: Write) -> None:
         """The answer as events. A choice's first event has its role, and goes out together with its first text."""
         begun = [False] * len(self.generation.choices)
         options = self.body.stream_options or schema.StreamOptions()
         continuous = bool(options.include_usage and options.continuous_usage_stats)
         verbose = bool(self.body.logprobs or self.body.return_token_ids)
         has_text_alone = not (continuous or verbose)
-        async with aclosing(self.generation.events()) as events:
-            async for choice, piece in events:
-                if has_text_alone and begun[choice.number] and piece.finish_reason is None and _is_text(piece):
-                    yield self._text_event(choice, piece.text)
-                    continue
-                data = b""
-                if not begun[choice.number]:
-                    begun[choice.number] = True
-                    data = event(self._first_chunk(choice, continuous))
-                for chunk in self._chunks(choice, piece, continuous, verbose):
-                    data += event(chunk)
-                if data:
-                    yield data
+
+        def show(choice: Choice, piece: Piece) -> None:
+            if has_text_alone and begun[choice.number] and piece.finish_reason is None and _is_text(piece):
+                write(self._text_event(choice, piece.text))
+                return
+            data = b""
+            if not begun[choice.number]:
+                begun[choice.number] = True
+                data = event(self._first_chunk(choice, continuous))
+            for chunk in self._chunks(choice, piece, continuous, verbose):
+                data += event(chunk)
+            if data:
+                write(data)
+
+        await self.generation.run(show)
         if options.include_usage:
-            yield event(self._envelope([], usage=schema.usage(*self._counts()), system_fingerprint=SYSTEM_FINGERPRINT))
+            write(event(self._envelope([], usage=schema.usage(*self._counts()), system_fingerprint=SYSTEM_FINGERPRINT)))
 
     def _text_event(self, choice: Choice, text: str) -> bytes:
         if choice.number not in self.text_events:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncGenerator
-from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Any
 
@@ -30,7 +28,8 @@ from octavo.server.openai.logprobs import (
     token_names,
 )
 from octavo.server.openai.schema import SYSTEM_FINGERPRINT, GenerationFields, UsageInfo
-from octavo.server.sse import TextEvents, event
+from octavo.server.outlet import Write
+from octavo.server.sse import Events, TextEvents, event
 from octavo.server.state import Model, ServerState, offload
 
 MAX_PROMPTS = 2048
@@ -104,9 +103,7 @@ class CompletionChunk(msgspec.Struct):
     system_fingerprint: str | UnsetType = UNSET
 
 
-async def create_completion(
-    server: ServerState, exchange: Exchange, body: CompletionRequest
-) -> bytes | AsyncGenerator[bytes, None]:
+async def create_completion(server: ServerState, exchange: Exchange, body: CompletionRequest) -> bytes | Events:
     """Continue one prompt or many, at once or as a stream. Whatever can be refused is refused before this returns."""
     client, model = server.ready()
     model.check_name(body.model)
@@ -135,7 +132,7 @@ async def create_completion(
     generation = Generation(engine, server.metrics, model.intake.tokenizer, prepared, visit)
     names = token_names(server, model, body)
     answer = _Answer(id, int(time.time()), model, body, generation, names)
-    return answer.stream() if body.stream else answer.whole(await generation.collect())
+    return answer.stream if body.stream else answer.whole(await generation.collect())
 
 
 def parse_prompts(value: Any) -> list[str | list[Any]]:
@@ -232,32 +229,30 @@ class _Answer:
         )
         return msgspec.json.encode(response)
 
-    async def stream(self) -> AsyncGenerator[bytes, None]:
+    async def stream(self, write: Write) -> None:
         """The answer as events."""
         begun = [False] * len(self._generation.choices)
         options = self._body.stream_options or schema.StreamOptions()
         continuous = bool(options.include_usage and options.continuous_usage_stats)
         verbose = self._body.logprobs is not None or bool(self._body.return_token_ids)
         has_text_alone = not (continuous or verbose or self._body.echo)
-        async with aclosing(self._generation.events()) as events:
-            async for choice, piece in events:
-                if has_text_alone and piece.text and piece.finish_reason is None:
-                    yield self._text_event(choice, piece.text)
-                    continue
-                first = not begun[choice.number]
-                begun[choice.number] = True
-                if (
-                    piece.text
-                    or piece.finish_reason is not None
-                    or (verbose and piece.token_ids)
-                    or (first and self._body.echo)
-                ):
-                    yield event(self._chunk(choice, piece, first, continuous, not options.include_usage))
+
+        def show(choice: Choice, piece: Piece) -> None:
+            if has_text_alone and piece.text and piece.finish_reason is None:
+                write(self._text_event(choice, piece.text))
+                return
+            first = not begun[choice.number]
+            begun[choice.number] = True
+            has_end = piece.finish_reason is not None
+            if piece.text or has_end or (verbose and piece.token_ids) or (first and self._body.echo):
+                write(event(self._chunk(choice, piece, first, continuous, not options.include_usage)))
+
+        await self._generation.run(show)
         if options.include_usage:
             total = schema.usage(
                 self._generation.num_prompt_tokens, self._num_output_tokens(), self._generation.num_cached_tokens
             )
-            yield event(self._envelope([], usage=total, system_fingerprint=SYSTEM_FINGERPRINT))
+            write(event(self._envelope([], usage=total, system_fingerprint=SYSTEM_FINGERPRINT)))
 
     def _text_event(self, choice: Choice, text: str) -> bytes:
         if choice.number not in self._text_events:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Sequence
-from contextlib import aclosing
+from collections.abc import Sequence
 from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+from octavo.engine.async_client import Take
 from octavo.engine.pooling_intake import Pair, PoolingIntake
 from octavo.engine.request import Request, RequestDelta
 from octavo.engine.truncation import Truncation
@@ -33,8 +33,8 @@ _AT_ONCE = 512  # of one HTTP request in the engine, so that the others find the
 class Engine(Protocol):
     """What is needed of `octavo.engine.async_client.AsyncClient`."""
 
-    def generate(self, request: Request) -> AsyncIterator[RequestDelta]:
-        """The one delta of a pooling request. Closing the iterator ends what is unfinished."""
+    async def run(self, request: Request, take: Take) -> None:
+        """Call `take` with the one delta of a pooling request. Cancelling it ends what is unfinished."""
 
 
 async def pool(
@@ -125,16 +125,18 @@ class _Run:
             times, ending = SequenceTimes(request.arrival_time), "abort"
             num_cached = 0
             try:
-                async with aclosing(self._engine.generate(request)) as deltas:  # type: ignore[type-var]
-                    async for delta in deltas:
-                        if delta.finish_reason == "error" or delta.pooled is None:
-                            raise EngineError(delta.error or "The request failed in the engine.")
-                        ending, num_cached = "stop", delta.num_cached_tokens
-                        times.scheduled, times.first_token = delta.scheduled_time, time.time()
-                        times.last_token = times.first_token
-                        self._metrics.on_prefill(len(request.prompt_token_ids), num_cached)
-                        return vector(delta.pooled)
-                raise EngineError("The request ended in the engine without a result.")
+                deltas: list[RequestDelta] = []
+                await self._engine.run(request, deltas.append)
+                if not deltas:
+                    raise EngineError("The request ended in the engine without a result.")
+                delta = deltas[0]
+                if delta.finish_reason == "error" or delta.pooled is None:
+                    raise EngineError(delta.error or "The request failed in the engine.")
+                ending, num_cached = "stop", delta.num_cached_tokens
+                times.scheduled, times.first_token = delta.scheduled_time, time.time()
+                times.last_token = times.first_token
+                self._metrics.on_prefill(len(request.prompt_token_ids), num_cached)
+                return vector(delta.pooled)
             except OctavoError:
                 ending = "error"
                 raise

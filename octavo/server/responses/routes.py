@@ -6,8 +6,7 @@ import asyncio
 import logging
 import time
 import uuid
-from collections.abc import AsyncGenerator
-from contextlib import aclosing
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,6 +23,7 @@ from octavo.server.openai.chat import start_chat
 from octavo.server.openai.chat_schema import ChatCompletionRequest
 from octavo.server.openai.logprobs import TokenNames, chat_logprobs
 from octavo.server.openai.schema import JsonSchemaFormat, ResponseFormat, response_id
+from octavo.server.outlet import Write
 from octavo.server.responses.conversation import answer_messages, chat_messages, chat_tool_choice, chat_tools
 from octavo.server.responses.output import Output
 from octavo.server.responses.schema import (
@@ -39,7 +39,7 @@ from octavo.server.responses.schema import (
     TextFormat,
 )
 from octavo.server.responses.store import ResponseStore, Stored
-from octavo.server.sse import named_event
+from octavo.server.sse import Events, named_event
 from octavo.server.state import ServerState
 
 logger = logging.getLogger(__name__)
@@ -65,9 +65,7 @@ def _error_event(error: OctavoError) -> bytes:
 DIALECT = Dialect(error_body, _error_event, end=b"")
 
 
-async def create_response(
-    server: ServerState, exchange: Exchange, body: ResponsesRequest
-) -> bytes | AsyncGenerator[bytes, None]:
+async def create_response(server: ServerState, exchange: Exchange, body: ResponsesRequest) -> bytes | Events:
     """Answer a conversation, at once, as a stream or in the background. Whatever can be refused is refused before this
     returns."""
     _check(body)
@@ -89,9 +87,8 @@ async def create_response(
         answer.run_behind(server, exchange.detached())
         return msgspec.json.encode(answer.response)
     if body.stream:
-        return answer.stream()
-    async for _ in answer.events():
-        pass
+        return answer.stream
+    await answer.run(_nobody)
     return msgspec.json.encode(answer.response)
 
 
@@ -228,8 +225,7 @@ class _Answer:
         assert self.stored is not None
         try:
             self.response.status = "in_progress"
-            async for _ in self.events():
-                pass
+            await self.run(_nobody)
         except OctavoError:
             pass  # the response tells of it
         except Exception:  # a fault of ours, of which the response says so much
@@ -241,33 +237,38 @@ class _Answer:
             assert task is not None
             del server.running[task]
 
-    async def stream(self) -> AsyncGenerator[bytes, None]:
+    async def stream(self, write: Write) -> None:
         """The events as bytes, those that come together as one."""
         has_begun = False
+
+        def show(batch: Sequence[ResponseEvent]) -> None:
+            nonlocal has_begun
+            has_begun = True
+            write(_encoded(batch))
+
         try:
-            async with aclosing(self.events()) as batches:
-                async for batch in batches:
-                    yield _encoded(batch)
-                    has_begun = True
+            await self.run(show)
         except OctavoError:
             if not has_begun:
                 raise
-            yield _encoded([self.output.event("response.failed", response=self.response)])
+            write(_encoded([self.output.event("response.failed", response=self.response)]))
 
-    async def events(self) -> AsyncGenerator[list[ResponseEvent], None]:
-        """What happens, while `response` grows; when this ends it has its final status."""
+    async def run(self, show: Callable[[Sequence[ResponseEvent]], None]) -> None:
+        """Show what happens, while `response` grows; when this ends it has its final status."""
         response, output = self.response, self.output
         response.output = output.items
         batch = [output.event(f"response.{name}", response=response) for name in ("created", "in_progress")]
+
+        def take(choice: Choice, piece: Piece) -> None:
+            batch.extend(output.push(piece.parts or [Content(piece.text)], self._logprobs(piece)))
+            if piece.finish_reason is not None:
+                batch.extend(self._finish(choice, piece))
+            if batch:
+                show(batch)
+                batch.clear()
+
         try:
-            async with aclosing(self.generation.events()) as events:
-                async for choice, piece in events:
-                    batch += output.push(piece.parts or [Content(piece.text)], self._logprobs(piece))
-                    if piece.finish_reason is not None:
-                        batch += self._finish(choice, piece)
-                    if batch:
-                        yield batch
-                    batch = []
+            await self.generation.run(take)
         except OctavoError as error:
             self._fail(error)
             raise
@@ -305,5 +306,9 @@ class _Answer:
         return ResponseUsage(read, cached, made, OutputTokensDetails(generation.num_reasoning_tokens), read + made)
 
 
-def _encoded(events: list[ResponseEvent]) -> bytes:
+def _nobody(events: Sequence[ResponseEvent]) -> None:
+    """Whom to show events that nobody wants."""
+
+
+def _encoded(events: Sequence[ResponseEvent]) -> bytes:
     return b"".join(named_event(event.type, event) for event in events)
