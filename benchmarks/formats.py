@@ -18,7 +18,7 @@ import numpy as np
 from benchmarks.kernels import FORMATS, Limits
 from octavo.kernels.cpu.ops import CpuOps
 from octavo.kernels.ops import Quantization
-from octavo.kernels.packed import PackedTensor, Packing, WeightPart
+from octavo.kernels.packed import INTEGER_BITS, PackedTensor, Packing, WeightPart
 
 ROWS = (1, 4, 8, 16, 32, 128)
 COPIES = 3  # used in turn; together with the other formats they exceed the caches
@@ -30,6 +30,9 @@ PACKINGS = {
     "w4a16-32": Packing("int4", 32, np.dtype(ml_dtypes.bfloat16)),
     "w8a16-128": Packing("int8", 128, np.dtype(ml_dtypes.bfloat16)),
     "fp8-block": Packing("fp8_e4m3", 128, np.dtype(np.float32)),
+    "q4_k": Packing("int4", 32, np.dtype(np.int8), "least"),
+    "q5_k": Packing("int5", 32, np.dtype(np.int8), "least"),
+    "q6_k": Packing("int6", 16, np.dtype(np.int8)),
 }
 
 
@@ -38,7 +41,12 @@ def _packed(packing: Packing, shape: tuple[int, ...]) -> PackedTensor:
     outputs, inputs = shape
     groups, offset = (outputs, packing.groups(inputs)), packing.offset_dtype
     zeros = None if offset is None else np.full(groups, 8, offset)
-    codes = np.random.default_rng(0).integers(0, 16, (outputs, inputs), np.uint8) + np.uint8(40 * (packing.codes != "int4"))
+    codes = np.random.default_rng(0).integers(0, 16, (outputs, inputs), np.uint8)
+    if INTEGER_BITS.get(packing.codes, 8) == 8:
+        codes += np.uint8(40)
+    if packing.has_factors:
+        factors = np.full((outputs, packing.factors(inputs)), 0.001, np.float16)
+        return PackedTensor(packing, codes, np.full(groups, 10, np.int8), zeros, factors=factors)
     return PackedTensor(packing, codes, np.full(groups, 0.01, packing.scale), zeros)
 
 

@@ -108,29 +108,44 @@ def _fifth_bits(blocks: Blocks) -> NDArray[np.uint8]:
 
 def _nibbles_of_64(blocks: Blocks) -> NDArray[np.uint8]:
     """Four times the low halves of 32 bytes, then the high ones."""
-    codes = np.empty((len(blocks), 4, 2, 32), np.uint8)
-    np.bitwise_and(blocks["q"], np.uint8(15), out=codes[:, :, 0])
-    np.right_shift(blocks["q"], np.uint8(4), out=codes[:, :, 1])
-    return codes.reshape(-1, BLOCK)
+    return _in_turns(32, *_halves(blocks)).reshape(-1, BLOCK)
 
 
 def _fifth_bits_of_256(blocks: Blocks) -> NDArray[np.uint8]:
     """The same, and for each of 32 inputs a byte with its fifth bits in the eight groups."""
-    codes = _nibbles_of_64(blocks).reshape(-1, 8, 32)
-    for group in range(8):
-        codes[:, group] |= (blocks["h"] >> np.uint8(group) & np.uint8(1)) << np.uint8(4)
-    return codes.reshape(-1, BLOCK)
+    codes = _nibbles_of_64(blocks)
+    codes |= _in_turns(32, *(_further_bits(blocks, group, 16) for group in range(8))).reshape(codes.shape)
+    return codes
 
 
 def _six_bits(blocks: Blocks) -> NDArray[np.uint8]:
     """Of 128 inputs the low halves of 64 bytes, then the high ones; of each 32 of them two further bits from one of the four
     parts of 32 bytes."""
-    codes = np.empty((len(blocks), 2, 4, 32), np.uint8)
-    for part in range(4):
-        np.right_shift(blocks["q"][:, :, part % 2], np.uint8(part // 2 * 4), out=codes[:, :, part])
-        codes[:, :, part] &= np.uint8(15)
-        codes[:, :, part] |= (blocks["h"] >> np.uint8(2 * part) & np.uint8(3)) << np.uint8(4)
-    return codes.reshape(-1, BLOCK)
+    codes = _in_turns(64, *_halves(blocks)).reshape(-1, BLOCK)
+    codes |= _in_turns(32, *(_further_bits(blocks, 2 * part, 48) for part in range(4))).reshape(codes.shape)
+    return codes
+
+
+def _halves(blocks: Blocks) -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
+    """The low and the high ones of all bytes."""
+    both: NDArray[np.uint8] = np.ascontiguousarray(blocks["q"])
+    return both & np.uint8(15), both >> np.uint8(4)
+
+
+def _further_bits(blocks: Blocks, first: int, mask: int) -> NDArray[np.uint8]:
+    """Of each byte those from bit `first` on, above four others."""
+    bits: NDArray[np.uint8] = np.ascontiguousarray(blocks["h"])
+    moved: NDArray[np.uint8] = bits >> np.uint8(first) << np.uint8(4) & np.uint8(mask)
+    return moved
+
+
+def _in_turns(length: int, *parts: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    """`length` bytes of each of the parts, then the next of each."""
+    runs = np.empty((parts[0].size // length, len(parts)), f"V{length}")
+    for number, part in enumerate(parts):
+        runs[:, number] = part.reshape(-1).view(runs.dtype)
+    taken: NDArray[np.uint8] = runs.view(np.uint8)
+    return taken
 
 
 _D, _M, _H = ("d", "<f2"), ("m", "<f2"), ("h", "V4")
