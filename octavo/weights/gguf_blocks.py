@@ -17,6 +17,7 @@ from octavo.kernels.packed import BLOCK, PackedTensor, Packing
 
 _FLOAT16, _INT8 = np.dtype(np.float16), np.dtype(np.int8)
 _GROUP = 32  # inputs of a block of one scale
+_PART = 1 << 18  # inputs whose codes are worked out at once, in the core's cache
 Blocks = NDArray[Any]  # of a type's fields
 
 
@@ -38,6 +39,11 @@ class _Block:
     codes: Callable[[Blocks], NDArray[np.uint8]]  # [n] -> [n, inputs of a block]
     numbers: Callable[[Blocks], _Numbers]
 
+    @property
+    def inputs(self) -> int:
+        """Of a block."""
+        return BLOCK if self.packing.has_factors else _GROUP
+
 
 def gguf_packing(type_name: str) -> Packing | None:
     """How a matrix of this type stays packed; None where it is dequantised."""
@@ -49,8 +55,13 @@ def unpack_blocks(rows: NDArray[np.uint8], type_name: str) -> PackedTensor:
     """A matrix of a type that has a `gguf_packing`, from its bytes [out, bytes of a row]. KeyError for another type."""
     block = _BLOCKS[type_name]
     blocks = np.ascontiguousarray(rows).view(block.fields)  # [out, blocks]
-    codes, numbers = block.codes(blocks.reshape(-1)).reshape(len(blocks), -1), block.numbers(blocks)
-    return PackedTensor(block.packing, codes, numbers.scales, numbers.offsets, factors=numbers.factors)
+    numbers, flat = block.numbers(blocks), blocks.reshape(-1)
+    codes = np.empty((len(flat), block.inputs), np.uint8)
+    for start in range(0, len(flat), _PART // block.inputs):
+        part = slice(start, start + _PART // block.inputs)
+        codes[part] = block.codes(flat[part])
+    matrix = codes.reshape(len(blocks), -1)
+    return PackedTensor(block.packing, matrix, numbers.scales, numbers.offsets, factors=numbers.factors)
 
 
 def _scale(blocks: Blocks) -> _Numbers:
