@@ -13,13 +13,21 @@ namespace {
 constexpr int64_t kPanel = kLanes * kLinearVectors;
 constexpr int64_t kPrefetchBytes = 4096;  // ahead in the stream of panels
 
-template <class Format, int kRows>
+// What is read once per step need not stay in any cache, where it would take the place of what is read again: the keys and
+// values, and all that the engine does between two steps. __builtin_prefetch takes constants only.
+template <bool kOnce>
+INLINE void fetch(const char* line) {
+  if constexpr (kOnce) __builtin_prefetch(line, 0, 0);
+  else __builtin_prefetch(line);
+}
+
+template <class Format, int kRows, bool kOnce>
 INLINE void tile(const typename Format::Scalar* a, const typename Format::Element* w, int64_t steps, const char* next,
                  int64_t next_stride, Floats (&sum)[kRows][kLinearVectors]) {
   constexpr int64_t kStep = kPanel * Format::depth;
   UNROLL for (int r = 0; r < kRows; ++r) UNROLL for (int v = 0; v < kLinearVectors; ++v) sum[r][v] = set(0.0f);
   for (int64_t s = 0; s < steps; ++s) {
-    for (int64_t line = 0; line < kStep * static_cast<int64_t>(sizeof(*w)); line += 64) __builtin_prefetch(next + line);
+    for (int64_t line = 0; line < kStep * static_cast<int64_t>(sizeof(*w)); line += 64) fetch<kOnce>(next + line);
     next += next_stride;
     typename Format::Vector b[kLinearVectors];
     UNROLL for (int v = 0; v < kLinearVectors; ++v) b[v] = Format::load_step(w + v * kLanes * Format::depth);
@@ -34,41 +42,42 @@ template <class Format>
 constexpr int64_t kStepBytes = kPanel * Format::depth * static_cast<int64_t>(sizeof(typename Format::Element));
 
 // kPanel lanes of a panel: all of it, or with a gating activation, where kPanel is 16, first its gates and then its ups.
-template <class Format, int kRows>
+template <class Format, int kRows, bool kOnce>
 INLINE void half(const LinearTask& task, int64_t panel, int64_t lane, int64_t row, int64_t prefetch_from,
                  int64_t prefetch_stride, Floats (&sum)[kRows][kLinearVectors]) {
   const Weight& weight = *task.weight;
   const char* w = weight.panel(panel) + lane / kPanel * weight.steps * kStepBytes<Format>;
-  tile<Format, kRows>(reinterpret_cast<const typename Format::Scalar*>(task.packed + row * weight.row_bytes),
-                      reinterpret_cast<const typename Format::Element*>(w), weight.steps, w + prefetch_from, prefetch_stride,
-                      sum);
+  tile<Format, kRows, kOnce>(reinterpret_cast<const typename Format::Scalar*>(task.packed + row * weight.row_bytes),
+                             reinterpret_cast<const typename Format::Element*>(w), weight.steps, w + prefetch_from,
+                             prefetch_stride, sum);
 }
 
-template <class Format, int kRows>
+template <class Format, int kRows, bool kOnce>
 void block(const LinearTask& task, int64_t panel, int64_t row, int64_t prefetch_from, int64_t prefetch_stride) {
   Floats sum[kRows][kLinearVectors];
-  half<Format, kRows>(task, panel, 0, row, prefetch_from, prefetch_stride, sum);
+  half<Format, kRows, kOnce>(task, panel, 0, row, prefetch_from, prefetch_stride, sum);
   if constexpr (kLinearVectors == 2) {
     for (int r = 0; r < kRows; ++r) finish(task, row + r, panel, sum[r][0], sum[r][1]);
   } else if (!task.weight->gated()) {
     for (int r = 0; r < kRows; ++r) finish(task, row + r, panel, sum[r][0]);
   } else {
     Floats up[kRows][kLinearVectors];
-    half<Format, kRows>(task, panel, kPanel, row, prefetch_from, prefetch_stride, up);
+    half<Format, kRows, kOnce>(task, panel, kPanel, row, prefetch_from, prefetch_stride, up);
     for (int r = 0; r < kRows; ++r) finish(task, row + r, panel, sum[r][0], up[r][0]);
   }
 }
 
 using Block = void (*)(const LinearTask&, int64_t, int64_t, int64_t, int64_t);
 
-template <class Format, int... kIndex>
+template <class Format, bool kOnce, int... kIndex>
 Block select_block(int64_t rows, std::integer_sequence<int, kIndex...>) {
-  static constexpr Block blocks[] = {block<Format, kIndex + 1>...};
+  static constexpr Block blocks[] = {block<Format, kIndex + 1, kOnce>...};
   return blocks[rows - 1];
 }
 
-template <class Format>
-void multiply(const LinearTask& task, int64_t first_panel, int64_t last_panel, int64_t first_block, int64_t last_block) {
+template <class Format, bool kOnce>
+void multiply_blocks(const LinearTask& task, int64_t first_panel, int64_t last_panel, int64_t first_block,
+                     int64_t last_block) {
   for (int64_t panel = first_panel; panel < last_panel; ++panel) {
     for (int64_t b = first_block; b < last_block; ++b) {
       const int64_t row = task.first_row(b);
@@ -76,10 +85,16 @@ void multiply(const LinearTask& task, int64_t first_panel, int64_t last_panel, i
       fetch_results(task, panel, row, rows);
       // The first block streams the panel in; the others find it in the cache and must not fetch it again.
       const bool streams = b == first_block;
-      select_block<Format>(rows, std::make_integer_sequence<int, kLinearRows>{})(
+      select_block<Format, kOnce>(rows, std::make_integer_sequence<int, kLinearRows>{})(
           task, panel, row, streams ? kPrefetchBytes : 0, streams ? kStepBytes<Format> : 0);
     }
   }
+}
+
+template <class Format>
+void multiply(const LinearTask& task, int64_t first_panel, int64_t last_panel, int64_t first_block, int64_t last_block) {
+  (task.blocks == 1 ? multiply_blocks<Format, true> : multiply_blocks<Format, false>)(task, first_panel, last_panel,
+                                                                                     first_block, last_block);
 }
 
 // One step of one output: what moves as a whole from the row to its column.
