@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from octavo.kernels.cpu.buffers import INT32, INT64
+from octavo.kernels.cpu.cache import NativeCache
 from octavo.kernels.cpu.calls import Calls
-from octavo.kernels.cpu.handles import NativeCache
 from octavo.kernels.ops import Array, KVCache, RotaryTable
 from octavo.runner.batch import Batch
 

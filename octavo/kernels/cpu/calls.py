@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from octavo.kernels.cpu.buffers import FLOAT32, address, writable_address
-from octavo.kernels.cpu.handles import NativeCache
+from octavo.kernels.cpu.cache import NativeCache
 from octavo.kernels.cpu.library import failure
 from octavo.kernels.ops import Array, RotaryTable
 

@@ -14,13 +14,14 @@ from octavo.engine.request import TokenLogprobs
 from octavo.errors import ConfigError
 from octavo.kernels.cpu import attention, elementwise, products, sampling
 from octavo.kernels.cpu.buffers import INT32, address
+from octavo.kernels.cpu.cache import NativeCache
 from octavo.kernels.cpu.calls import Calls, Immediate
-from octavo.kernels.cpu.handles import NativeCache, NativeExperts, NativeHeads, PackedWeight
 from octavo.kernels.cpu.library import EMULATED_ISAS, failure, last_failure, load_library, supported_isas
 from octavo.kernels.cpu.packing import Packer
 from octavo.kernels.cpu.program import RecordedForward
 from octavo.kernels.cpu.scoring import score_rows
 from octavo.kernels.cpu.threads import default_threads, one_of_each_core
+from octavo.kernels.cpu.weights import NativeExperts, NativeHeads, PackedWeight
 from octavo.kernels.ops import Array, Forward, KVCache, Quantization, RotaryTable, Routing
 from octavo.kernels.packed import WeightPart
 from octavo.runner.batch import Batch

@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from octavo.kernels.cpu.buffers import dtype_code
-from octavo.kernels.cpu.handles import PackedWeight, WeightFormat
 from octavo.kernels.cpu.library import failure
+from octavo.kernels.cpu.weights import PackedWeight, WeightFormat
 from octavo.kernels.ops import Quantization, is_gated
 from octavo.kernels.packed import PackedTensor, WeightPart
 

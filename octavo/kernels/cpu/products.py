@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from octavo.kernels.cpu.buffers import INT32, INT64
 from octavo.kernels.cpu.calls import Calls, target_of
 from octavo.kernels.cpu.elementwise import silu_and_multiply
-from octavo.kernels.cpu.handles import NativeExperts, NativeHeads, PackedWeight
+from octavo.kernels.cpu.weights import NativeExperts, NativeHeads, PackedWeight
 from octavo.kernels.ops import Array, Routing
 
 _SCORINGS = {"softmax": 0, "sigmoid": 1}  # the library's numbers

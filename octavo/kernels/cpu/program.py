@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from octavo.kernels.cpu.buffers import FLOAT32, INT32, INT64, address
-from octavo.kernels.cpu.handles import NativeCache
+from octavo.kernels.cpu.cache import NativeCache
 from octavo.kernels.cpu.recorder import Recorder
 from octavo.kernels.ops import Array, Forward, KVCache
 from octavo.runner.batch import Batch

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import ctypes
 import struct
-from ctypes import c_float
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -11,9 +12,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from octavo.kernels.cpu.buffers import FLOAT32, INT32, INT64, address
+from octavo.kernels.cpu.cache import NativeCache
 from octavo.kernels.cpu.calls import Argument
-from octavo.kernels.cpu.handles import NativeCache, Program
 from octavo.kernels.cpu.late_rows import select_early
+from octavo.kernels.cpu.library import failure, last_failure
 from octavo.kernels.cpu.stand_ins import (
     CACHE,
     CONTEXT,
@@ -38,6 +40,34 @@ class Slot:
 
     variable: int
     units: int
+
+
+class Program:
+    """Calls of the library, in order, to be made as one (octavo.kernels.cpu.program). Freed with the object."""
+
+    def __init__(self, library: ctypes.CDLL) -> None:
+        self._library = library
+        self._run = library.octavo_program_run
+        self.pointer: int | None = library.octavo_program_new()
+        if self.pointer is None:
+            raise last_failure()
+
+    def add(self, function: str, arguments: Sequence[tuple[int, int]]) -> None:
+        """One more call; each argument is (value, -1) or (factor, variable). ValueError if it cannot be recorded."""
+        words = np.array(arguments, np.int64)
+        status = self._library.octavo_program_add(self.pointer, function.encode(), address(words, INT64), len(words))
+        if status:
+            raise failure(status)
+
+    def run(self, variables: ctypes.Array[ctypes.c_int64], count: int) -> None:
+        """Make the calls. Raises what the first one that fails means."""
+        status = self._run(self.pointer, variables, count)
+        if status:
+            raise failure(status)
+
+    def __del__(self) -> None:
+        if self.pointer is not None:
+            self._library.octavo_program_free(self.pointer)
 
 
 class Recorder:
@@ -151,7 +181,7 @@ def _word(argument: Argument, kind: type) -> tuple[int, int]:
         if argument.offset:
             raise ValueError("a number that a program passes on is a multiple of a variable")
         return argument.factor, argument.variable
-    if kind is c_float:
+    if kind is ctypes.c_float:
         (bits,) = struct.unpack("<I", struct.pack("<f", argument))
         return bits, -1
     return argument or 0, -1
