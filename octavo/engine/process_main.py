@@ -52,19 +52,17 @@ class Channels:
 
     def obey(self, engine: Engine, *, wait: bool) -> bool:
         """Carry out the commands that are here; with `wait`, sleep until there is one. Whether any changed the stats."""
-        flags, is_changed = 0 if wait else zmq.NOBLOCK, False
-        while True:
-            try:
-                command = decode_command(self._commands.recv(flags))
-            except zmq.Again:
-                return is_changed
-            flags, is_changed = zmq.NOBLOCK, is_changed or not isinstance(command, Call)
+        is_changed = False
+        while wait or cast(int, self._commands.get(zmq.EVENTS)) & zmq.POLLIN:
+            command = decode_command(self._commands.recv())
+            wait, is_changed = False, is_changed or not isinstance(command, Call)
             if isinstance(command, Submit):
                 engine.add(command.request)
             elif isinstance(command, Abort):
                 engine.abort(command.request_id, command.index, command.reason)
             else:
                 self._replies.send(encode(_reply(engine, command)))
+        return is_changed
 
 
 def _reply(engine: Engine, call: Call) -> Reply:

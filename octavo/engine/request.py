@@ -64,7 +64,7 @@ class TokenLogprobs(msgspec.Struct, frozen=True, array_like=True):
         return result
 
 
-class RequestDelta(msgspec.Struct, omit_defaults=True):
+class RequestDelta(msgspec.Struct, omit_defaults=True, gc=False):
     """What one engine step added to one sequence of a request."""
 
     request_id: str
