@@ -61,7 +61,7 @@ def evaluate(server: ServerProcess, folder: Path, batch_size: int, num_concurren
     command += ["--tasks", "octavo_choices,octavo_words", "--output_path", folder / "out", "--batch_size", str(batch_size)]
     offline = {"HF_HUB_OFFLINE": "1", "HF_DATASETS_OFFLINE": "1", "HF_HOME": str(folder / "home")}
     environment = {**os.environ, **offline, "OPENAI_API_KEY": KEY}
-    run = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=180, check=False)
+    run = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=600, check=False)
     assert run.returncode == 0, run.stderr[-3000:]
     samples = {}
     for name in ("octavo_choices", "octavo_words"):
