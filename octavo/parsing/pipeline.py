@@ -6,8 +6,9 @@ One object per sequence, the same for streaming and not: whoever answers at once
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
+
+import msgspec
 
 from octavo.engine.request import RequestDelta, TokenLogprobs
 from octavo.parsing.parts import Content, Part, merged
@@ -20,8 +21,7 @@ if TYPE_CHECKING:
     from octavo.text.tokenizer import Tokenizer
 
 
-@dataclass(slots=True)
-class Piece:
+class Piece(msgspec.Struct):
     """What one push released.
 
     `text` is content and final: whole characters, nothing that may yet turn out to be a stop string or a mark. `parts`
@@ -32,12 +32,12 @@ class Piece:
     """
 
     text: str = ""
-    token_ids: list[int] = field(default_factory=list)
+    token_ids: list[int] = []
     logprobs: list[TokenLogprobs] | None = None
     finish_reason: str | None = None
     stop_reason: int | str | None = None
     error: str | None = None
-    parts: list[Part] = field(default_factory=list)
+    parts: list[Part] = []
 
 
 class OutputPipeline:
