@@ -24,7 +24,7 @@ COUNT = 32
 FORMS = forms()
 PROMPTS: list[list[int]] = [each["prompt"] for each in load()["smollm2"]["greedy"]][::4]
 # How far below the largest logit, which is about 20, the chosen token's may be: a tie to the precision of the products.
-TIE = 0.05
+TIE = 0.1
 TIE_OF_8_BITS = 1.0
 
 
