@@ -5,7 +5,7 @@
 #   make clients   the tests with other people's clients: langchain-openai, litellm, instructor, openai-agents, AI SDK, ...
 #   make sanitize  the native tests under the address, undefined-behaviour and thread sanitizers
 #   make aarch64   the native tests cross-compiled and run by qemu (Debian: g++-aarch64-linux-gnu, qemu-user)
-# PYTHON=python3.12 chooses another interpreter, TESTS=tests/front a part of the tests, WORKERS=0 one process for `make test`.
+# PYTHON=python3.12 chooses another interpreter, TESTS=tests/front a part of the tests, WORKERS=0 one process for the tests.
 
 PYTHON ?= $(shell for python in python3 python3.13 python3.12 python3.11 python3.10 python; do \
   $$python -c 'import ensurepip, sys, venv; sys.exit(not (3, 10) <= sys.version_info[:2] <= (3, 13))' 2>/dev/null \
@@ -38,7 +38,7 @@ test: $(VENV)/.test
 	$(TEST_ENVIRONMENT) $(VENV)/bin/python -m pytest -n $(WORKERS) --dist loadfile $(TESTS)
 
 nightly: $(VENV)/.test $(if $(filter tests,$(TESTS)),$(CLIENTS_VENV)/.clients)
-	$(TEST_ENVIRONMENT) $(VENV)/bin/python -m pytest --nightly $(TESTS)
+	$(TEST_ENVIRONMENT) $(VENV)/bin/python -m pytest -n $(WORKERS) --dist loadfile --nightly $(TESTS)
 	$(if $(filter tests,$(TESTS)),$(MAKE) clients OPTIONS=--nightly)
 
 oracle: $(ORACLE_VENV)/.oracle

@@ -25,6 +25,7 @@ PIECES_FOR_AWQ = 8  # each of which it takes through a layer for every scale tha
 COMPRESSED: dict[str, dict[str, Any]] = {
     "fp8-dynamic": {"scheme": "FP8_DYNAMIC"},
     "fp8-static": {"scheme": "FP8"},
+    "w8a16": {"weights": {"num_bits": 8, "type": "int", "strategy": "channel"}},
     "w8a8": {"scheme": "W8A8", "gptq": True},
     "w4a16-g64": {"gptq": True, "weights": {"num_bits": 4, "type": "int", "strategy": "group", "group_size": 64}},
 }
@@ -62,7 +63,7 @@ def compress(source: Path, target: Path, name: str) -> None:
     model = AutoModelForCausalLM.from_pretrained(source, dtype="bfloat16")
     rows = [{"input_ids": each, "attention_mask": [1] * len(each)} for each in pieces(tokenizer)]
     needed: dict[str, Any] = {}
-    if name != "fp8-dynamic":
+    if name not in ("fp8-dynamic", "w8a16"):  # the others look at activations
         needed = {
             "dataset": Dataset.from_list(rows),
             "max_seq_length": PIECE_TOKENS,

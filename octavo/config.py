@@ -47,8 +47,13 @@ class EngineConfig:
             **{"awq_marlin": "awq", "gptq_marlin": "gptq"},
         },
     )
-    quantization_group_size: int = option(
-        32, "Inputs that share a scale in int4", group="model", minimum=32, maximum=128, multiple_of=32
+    quantization_group_size: int | None = option(
+        None,
+        "Inputs that share a scale with --quantization int4 (default: 32)",
+        group="model",
+        minimum=32,
+        maximum=128,
+        multiple_of=32,
     )
     quantization_activations: str = option(
         "auto",
@@ -326,6 +331,12 @@ def _check_together(config: EngineConfig) -> None:
         _check_swap(config)
     elif config.kv_offload_dir is not None:
         raise OPTIONS["kv_offload_dir"].error("has no use with --preemption-mode recompute; add --preemption-mode auto")
+    if config.quantization_group_size is not None and config.quantization != "int4":
+        raise OPTIONS["quantization_group_size"].error("has no meaning without --quantization int4")
+    if config.quantization_activations == "int8" and config.quantization == "fp8":
+        raise OPTIONS["quantization_activations"].error(
+            "int8 has no meaning with --quantization fp8; it is for int8 and int4"
+        )
     if config.skip_tokenizer_init and (config.tokenizer or config.chat_template):
         raise OPTIONS["skip_tokenizer_init"].error("leaves no use for --tokenizer and --chat-template; leave them out")
     for name in ("ssl_keyfile", "ssl_ca_certs"):

@@ -167,6 +167,9 @@ def _nucleus_of_all(
     """top_p of the whole vocabulary. Tokens below (1 - top_p) / v of the mass have less than 1 - top_p of it together, so
     the nucleus is among the others; and it is among any fewer most likely ones that reach top_p."""
     all_weights = weights_of_all(row, best, params.temperature, buffer)
+    if params.top_p >= 1.0:  # all that can be drawn, though the sum of the first may be the whole already, as rounded
+        ids = np.flatnonzero(all_weights[: row.size] > 0.0)
+        return ids, all_weights[ids]
     total = sum_in_order(block_sums(all_weights))
     for size in (_USUAL_NUCLEUS, row.size):
         threshold = (1.0 - params.top_p) * total / size * (1.0 - 1e-3)  # sums are off by less

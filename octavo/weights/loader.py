@@ -55,13 +55,13 @@ def weights_quantization(config: EngineConfig, checkpoint: Checkpoint) -> Quanti
         case "int8":
             return Quantization(8, activation_bits=asked or 16)
         case "int4":
-            return Quantization(4, config.quantization_group_size, asked or 8)
+            return Quantization(4, config.quantization_group_size or 32, asked or 8)
         case "fp8":
             return Quantization(8, is_float=True)
         case other:
             raise ConfigError(
-                f"--quantization {other} was given, but {checkpoint.path} is not quantized; int8, int4 and fp8 round it "
-                "while loading"
+                f"--quantization {other} was given, but {checkpoint.path} is no {other} checkpoint; leave the option out, "
+                "or give int8, int4 or fp8 to round while loading"
             )
 
 
