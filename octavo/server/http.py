@@ -12,11 +12,16 @@ from octavo.config import EngineConfig
 
 MAX_HEAD_BYTES = 1 << 20  # request line and headers, or the trailers of a body, which itself has another limit
 
+MAX_PIPELINED = (
+    16  # requests behind the one that is answered, after which the connection is not read: an end is not seen then
+)
+
 
 class BoundedProtocol(HttpToolsProtocol):
     """HTTP/1.1 over httptools that gives up on a request whose head or trailers do not end."""
 
     _bytes_outside_body = 0  # since a head, a piece of a body, or a request ended
+    _unanswered: tuple[RequestResponseCycle, ...] = ()  # `cycle` is the last of them: others may have come before it
 
     def data_received(self, data: bytes) -> None:
         """Count what comes; what turns out to be body does not stay counted."""
@@ -30,6 +35,9 @@ class BoundedProtocol(HttpToolsProtocol):
         """The head has ended, and what answers it begins in a moment."""
         self._bytes_outside_body = 0
         super().on_headers_complete()
+        self._unanswered = (*(each for each in self._unanswered if not each.response_complete), self.cycle)
+        if 0 < len(self.pipeline) <= MAX_PIPELINED:
+            self.flow.resume_reading()
         self.scope["octavo.write_chunk"] = partial(write_chunk, self.cycle)  # type: ignore[typeddict-unknown-key]
 
     def on_body(self, body: bytes) -> None:
@@ -41,6 +49,14 @@ class BoundedProtocol(HttpToolsProtocol):
         """The next request of the connection begins."""
         self._bytes_outside_body = 0
         super().on_message_complete()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Tell all requests, not only the last: the one that is being answered may have others behind it."""
+        super().connection_lost(exc)
+        for cycle in self._unanswered:
+            if not cycle.response_complete:
+                cycle.disconnected = True
+                cycle.message_event.set()
 
 
 def write_chunk(cycle: RequestResponseCycle, data: bytes) -> bool:

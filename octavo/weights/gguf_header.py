@@ -11,6 +11,7 @@ import math
 import mmap
 import struct
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -179,6 +180,10 @@ class _Reader:
             if offset % alignment:
                 raise self.damaged(f"tensor {name!r} is not aligned to {alignment} bytes")
             tensors[name] = self.tensor(name, shape, type_id, data_start + offset)
+        in_order = sorted(tensors.items(), key=lambda item: item[1].offset)
+        for (name, tensor), (following, other) in pairwise(in_order):
+            if tensor.offset + tensor.nbytes > other.offset:
+                raise self.damaged(f"tensors {name!r} and {following!r} overlap")
         return tensors
 
     def tensor_row(self) -> tuple[str, tuple[int, ...], int, int]:

@@ -63,6 +63,21 @@ def test_c119_the_request_ends_within_one_step(slow: RunningServer, path: str, s
     assert slow.integrity()["held"] == 0
 
 
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("behind", [b"GET /health HTTP/1.1\r\nhost: x\r\n\r\n", b"GET /hea"])
+def test_c119_with_another_request_behind_it(
+    slow: RunningServer, stream: bool, behind: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    aborted = slow.metrics.success["abort"]
+    leaver = connect(slow, TEXT, {**LONG, "stream": stream})
+    leaver.sendall(behind)
+    slow.until(lambda: slow.metrics.engine.num_running == 1 and slow.metrics.generation_tokens > 3)
+    leaver.close()
+    slow.until(lambda: slow.metrics.success["abort"] == aborted + 1)
+    slow.until(slow.idle)
+    assert not [record for record in caplog.records if record.levelname == "ERROR"]
+
+
 @pytest.fixture(scope="module")
 def steady(intake: Intake) -> Any:
     """A server whose longest answers take a second."""

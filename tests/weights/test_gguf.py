@@ -236,6 +236,16 @@ def test_what_cannot_be_served_is_refused_by_name(
     assert "\n" not in str(info.value)
 
 
+def test_tensors_that_overlap_are_named(tmp_path: Path) -> None:
+    path = write_gguf(tmp_path / "m.gguf", random_tensors())
+    content = bytearray(path.read_bytes())
+    down, up = (content.index(name) + len(name) + 4 + 16 + 4 for name in (b"blk.0.ffn_down.weight", b"blk.0.ffn_up.weight"))
+    content[down : down + 8] = content[up : up + 8]  # its offset: behind the name, two dimensions and the type
+    path.write_bytes(content)
+    with pytest.raises(LoadError, match=r"damaged: tensors 'blk\.0\.ffn_\w+\.weight' and 'blk\.0\.ffn_\w+\.weight' overlap"):
+        open_checkpoint(path)
+
+
 @pytest.mark.parametrize("key", ["block_count", "embedding_length", "feed_forward_length"])
 def test_a_missing_key_is_named(tmp_path: Path, key: str) -> None:
     path = write_gguf(tmp_path / "m.gguf", random_tensors(), {f"llama.{key}": None})
