@@ -333,10 +333,8 @@ def _check_together(config: EngineConfig) -> None:
         raise OPTIONS["kv_offload_dir"].error("has no use with --preemption-mode recompute; add --preemption-mode auto")
     if config.quantization_group_size is not None and config.quantization != "int4":
         raise OPTIONS["quantization_group_size"].error("has no meaning without --quantization int4")
-    if config.quantization_activations == "int8" and config.quantization == "fp8":
-        raise OPTIONS["quantization_activations"].error(
-            "int8 has no meaning with --quantization fp8; it is for int8 and int4"
-        )
+    if config.quantization_activations != "auto" and config.quantization == "fp8":
+        raise OPTIONS["quantization_activations"].error("has no meaning with --quantization fp8; it is for int8 and int4")
     if config.skip_tokenizer_init and (config.tokenizer or config.chat_template):
         raise OPTIONS["skip_tokenizer_init"].error("leaves no use for --tokenizer and --chat-template; leave them out")
     for name in ("ssl_keyfile", "ssl_ca_certs"):

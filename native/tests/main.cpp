@@ -40,7 +40,7 @@ struct Packed {
   void put(const Handles& own, Random& random, int32_t format, int64_t in, int64_t first, int64_t count) {
     const bool has_offsets = offset_of(format) != OCTAVO_NO_OFFSET, has_factors = scale_of(format) == OCTAVO_BYTES_AND_FACTORS;
     const int64_t groups = in / 32, blocks = (in + 255) / 256 * (offset_of(format) == OCTAVO_LEAST ? 2 : 1);
-    const int64_t bits = format == OCTAVO_FLOAT8 ? 0xf7 : format >= OCTAVO_FLOAT4_A16 ? 15 : has_factors ? 31 : 255;
+    const int64_t bits = format == OCTAVO_FLOAT8 ? 0xf7 : format >= OCTAVO_FLOAT4_A16 ? 15 : format >= OCTAVO_INT6_A16 ? 63 : has_factors ? 31 : 255;
     const std::vector<uint8_t> codes = bytes(random, count * in, bits), offsets = bytes(random, count * groups, 255);
     const std::vector<uint8_t> byte_scales = bytes(random, count * groups, 255);
     const std::vector<char> scales = random.elements(count * groups, OCTAVO_BFLOAT16);

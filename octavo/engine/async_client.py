@@ -46,9 +46,9 @@ class _Stream:
             self.end()
 
     def end(self, error: Exception | None = None) -> None:
-        """Nothing follows. Idempotent: the first error stays."""
+        """Nothing follows. Idempotent: the first error stays, also one behind an end that nobody has seen yet."""
+        self._error = self._error or error
         if not self._over.done():
-            self._error = error
             self._over.set_result(None)
 
     async def wait(self) -> None:

@@ -159,6 +159,8 @@ class BeamEngine:
     async def _step(self, request: Request) -> RequestDelta:
         deltas: list[RequestDelta] = []
         await self._client.run(request, deltas.append)
-        if not deltas or deltas[0].error is not None:
-            raise EngineError((deltas and deltas[0].error) or "The request ended without a token.")
+        if not deltas:
+            raise EngineError("The request ended without a token.")
+        if deltas[0].error is not None:
+            raise EngineError(deltas[0].error)
         return deltas[0]

@@ -50,13 +50,11 @@ class Sequence:
         "turn",
     )
 
-    def __init__(
-        self, request: Request, index: int, pool: BlockPool, prompt_use: PromptUse | None = None, max_model_len: int = 0
-    ) -> None:
+    def __init__(self, request: Request, index: int, pool: BlockPool, prompt_use: PromptUse, max_model_len: int) -> None:
         self.request = request
         self.num_prompt_tokens = len(request.prompt_token_ids)
         self.index = index
-        self.prompt_use = prompt_use or PromptUse()
+        self.prompt_use = prompt_use
         self.turn = (0, 0)  # priority and number: who has the lower one is served first; the scheduler gives it
         self.table = BlockTable(pool)
         self.output_token_ids: list[int] = []
@@ -64,7 +62,9 @@ class Sequence:
         self.ending_ids = frozenset((*eos_token_ids, *(request.params.stop_token_ids or ())))  # tokens that may end it
         room = max_model_len - self.num_prompt_tokens
         max_tokens = request.params.max_tokens
-        self.last_place = (room if max_tokens is None else min(room, max_tokens)) - 1  # in the output, by length
+        self.last_place = (
+            room if max_tokens is None else min(room, max_tokens)
+        ) - 1  # of the output token that ends it by length
         self.row: int | None = None  # in the runner's state arrays; None while waiting
         self.is_in_runner = False  # the runner has been told who has the row
         self.leader: Sequence | None = None  # the one that computes the prompt for this one

@@ -92,8 +92,8 @@ class Exchange:
 
     @property
     def write_now(self) -> Callable[[bytes], bool]:
-        """The same without waiting for the client to read: it says whether that was possible and the piece sent. Only for an
-        answer that has begun, without a content length."""
+        """Like `write`, but it never waits: False, and nothing is sent, where it would have to. Only for an answer that has
+        begun, without a content length."""
         write_chunk: Callable[[bytes], bool] = self._scope["octavo.write_chunk"]
         return write_chunk
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from asyncio import Transport
+from collections import deque
 from functools import partial
 
 import uvicorn
@@ -12,16 +14,20 @@ from octavo.config import EngineConfig
 
 MAX_HEAD_BYTES = 1 << 20  # request line and headers, or the trailers of a body, which itself has another limit
 
-MAX_PIPELINED = (
-    16  # requests behind the one that is answered, after which the connection is not read: an end is not seen then
-)
+# Requests behind the one that is answered after which the connection is not read any more, nor after 64 KiB of a body of
+# theirs: until the answer is out, the end of such a connection is not seen.
+MAX_PIPELINED = 16
 
 
 class BoundedProtocol(HttpToolsProtocol):
     """HTTP/1.1 over httptools that gives up on a request whose head or trailers do not end."""
 
     _bytes_outside_body = 0  # since a head, a piece of a body, or a request ended
-    _unanswered: tuple[RequestResponseCycle, ...] = ()  # `cycle` is the last of them: others may have come before it
+
+    def connection_made(self, transport: Transport) -> None:  # type: ignore[override]
+        """A client is there."""
+        super().connection_made(transport)
+        self._unanswered: deque[RequestResponseCycle] = deque()  # in order; `cycle` is the last of them
 
     def data_received(self, data: bytes) -> None:
         """Count what comes; what turns out to be body does not stay counted."""
@@ -35,7 +41,9 @@ class BoundedProtocol(HttpToolsProtocol):
         """The head has ended, and what answers it begins in a moment."""
         self._bytes_outside_body = 0
         super().on_headers_complete()
-        self._unanswered = (*(each for each in self._unanswered if not each.response_complete), self.cycle)
+        while self._unanswered and self._unanswered[0].response_complete:
+            self._unanswered.popleft()
+        self._unanswered.append(self.cycle)
         if 0 < len(self.pipeline) <= MAX_PIPELINED:
             self.flow.resume_reading()
         self.scope["octavo.write_chunk"] = partial(write_chunk, self.cycle)  # type: ignore[typeddict-unknown-key]

@@ -32,6 +32,8 @@ class Outlet:
             return
         self.has_begun = True
         self._waiting.append(data)
+        if self._task is not None and self._task.done():
+            self._task.result()  # it failed: an end sets it to None
         if self._task is None:
             self._task = asyncio.create_task(self._drain())
 
@@ -40,6 +42,7 @@ class Outlet:
         task = self._task
         if task is not None:
             await asyncio.wait([task])
+            self._task = None
             task.result()
 
     async def finish(self, data: bytes) -> None:

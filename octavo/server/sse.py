@@ -58,6 +58,7 @@ async def stream(exchange: Exchange, events: Events) -> None:
     with closing(Outlet(exchange, HEADERS)) as outlet:
         try:
             await events(outlet.write)
+            exchange.on_end.close()  # the work is done: what is left is the client's reading, which no deadline ends
             await outlet.drained()
         except OctavoError as error:
             if not outlet.has_begun:

@@ -70,6 +70,18 @@ def test_a_stream_ends_when_the_last_of_n_has_ended(run: Callable[..., None]) ->
     run(body, outputs={"a/1": [5, 6, 999]}, row_errors={"a/1": 3})
 
 
+def test_an_error_of_the_consumer_behind_a_stop_of_its_own_is_raised(run: Callable[..., None]) -> None:
+    async def body(client: AsyncClient) -> None:
+        def take(delta: RequestDelta) -> None:
+            client.abort("a", 0, "stop")
+            raise ZeroDivisionError("of the consumer")
+
+        with pytest.raises(ZeroDivisionError, match="of the consumer"):
+            await client.run(make_request("a", 5, max_tokens=400), take)
+
+    run(body)
+
+
 def test_an_error_of_the_consumer_ends_its_request_alone(run: Callable[..., None]) -> None:
     async def body(client: AsyncClient) -> None:
         taken: list[RequestDelta] = []

@@ -20,7 +20,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"quantization_group_size": 64}, "--quantization-group-size has no meaning without --quantization int4"),
     (
         {"quantization": "fp8", "quantization_activations": "int8"},
-        "--quantization-activations int8 has no meaning with --quantization fp8; it is for int8 and int4",
+        "--quantization-activations has no meaning with --quantization fp8; it is for int8 and int4",
     ),
     ({"block_size": 0}, "--block-size must be a multiple of 16, got 0"),
     ({"dtype": "int8"}, "--dtype must be one of auto, bfloat16, float16, float32, got int8"),

@@ -100,6 +100,30 @@ def test_a_sink_beyond_float32_leaves_the_keys_nothing(isa):
         assert np.array_equal(got[:, 16:], plain[:, 16:])
 
 
+@each_isa
+def test_numbers_that_are_not_finite_show_up_behind_any_number_of_keys(isa):
+    """A query, or the key with which a split of the keys begins: nothing of a row that sees them is finite."""
+    n, _, d = heads = (2, 1, 16)
+    for token, column in ((1099, 0), (512, n * d)):
+        paged = Paged([1100], heads, 16)
+        paged.qkv[0][token, column : column + d] = np.nan
+        for sinks in (None, np.float32([1, -1])):
+            got = paged.attend(native(isa), paged.cache(native(isa), FLOAT32), [(0, 0, 1100)], sinks=sinks)
+            assert np.isnan(got[token, :d]).all(), (token, sinks)
+            assert np.isfinite(got[:token]).all()
+
+
+@each_isa
+def test_scores_far_above_the_first_equal_numpys(isa):
+    paged = Paged([700], (2, 1, 16), 16)
+    paged.scale = 4.0
+    got = paged.attend(native(isa), paged.cache(native(isa), FLOAT32), [(0, 0, 700)])
+    numpys = paged.attend(NUMPY, paged.cache(NUMPY, FLOAT32), [(0, 0, 700)])
+    assert np.abs(got - numpys).max() < 2e-4  # errors of scores of some hundred
+    in_two = [paged.attend(native(isa), paged.cache(native(isa), FLOAT32), [(0, *part)]) for part in ((0, 300), (300, 700))]
+    assert np.array_equal(np.concatenate(in_two), got)
+
+
 def test_numpy_without_causal_sees_all_keys():
     paged = Paged([150], (4, 2, 16), 16)
     n, k, d = paged.heads

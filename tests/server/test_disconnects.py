@@ -78,6 +78,14 @@ def test_c119_with_another_request_behind_it(
     assert not [record for record in caplog.records if record.levelname == "ERROR"]
 
 
+def test_many_requests_at_once_in_one_connection(slow: RunningServer) -> None:
+    with socket.create_connection(slow.listener.getsockname()[:2], timeout=10) as connection:
+        connection.sendall(b"GET /health HTTP/1.1\r\nhost: x\r\n\r\n" * 2_000)
+        answers = b""
+        while answers.count(b"HTTP/1.1 200") < 2_000:
+            answers += connection.recv(1 << 16)
+
+
 @pytest.fixture(scope="module")
 def steady(intake: Intake) -> Any:
     """A server whose longest answers take a second."""

@@ -23,8 +23,8 @@ static_assert(kTileTokens == kLanes && kSplitTokens % kStepTokens == 0 && kAtten
 // What is kept of the keys seen so far, for each query row.
 struct Rows {
   float* references;  // [32]: what weights are relative to, see softmax
-  float* totals;  // [rows][16]: sums of exponentials, lane by lane
-  float* values;  // [rows][value_columns]: V weighted by the exponentials
+  float* totals;  // [rows][16]: sums of weights, powers of two, lane by lane
+  float* values;  // [rows][value_columns]: V times the weights
 
   explicit Rows(float* data) : references(data), totals(data + 32), values(data + 32 + kAttentionRows * kLanes) {}
 };
@@ -381,7 +381,7 @@ class Attention {
     }
   }
 
-  // total = total and part, each rescaled to the larger maximum. A part without keys changes nothing.
+  // total = total and part, each rescaled to the larger reference. A part without keys changes nothing.
   void merge_into_total(Rows part) {
     alignas(64) float old_factor[2 * kLanes], new_factor[2 * kLanes];
     alignas(64) float before[2 * kLanes];
@@ -394,7 +394,7 @@ class Attention {
       store(total_.references + i, now);
     }
     for (int64_t r = 0; r < rows_; ++r) {
-      if (part.references[r] == kNone) continue;
+      if (sum(load(part.totals + r * kLanes)) == 0.0f) continue;  // not by its reference: scores may all be NaN
       const Floats old = set(before[r] == kNone ? 0.0f : old_factor[r]), added = set(new_factor[r]);
       float* totals = total_.totals + r * kLanes;
       store(totals, fma(load(part.totals + r * kLanes), added, multiply(load(totals), old)));
