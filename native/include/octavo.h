@@ -18,8 +18,8 @@ extern "C" {
 
 enum { OCTAVO_OK = 0, OCTAVO_INVALID = 1, OCTAVO_NO_MEMORY = 2, OCTAVO_OUT_OF_RANGE = 3 };
 enum { OCTAVO_FLOAT32 = 0, OCTAVO_BFLOAT16 = 1, OCTAVO_FLOAT16 = 2 };
-/* Formats of weights: the dtypes; integers of 8 bits with a scale for each output, and of 4 or 8 bits with scales for groups of
- * inputs, beside activations that are rounded to 16 or 8 bits; the same of E2M1 counted in halves; E4M3 with scales for groups. */
+/* Formats of weights: the dtypes; integers of 8 bits with a scale for each output, and of 4, 5, 6 or 8 bits with scales for groups
+ * of inputs, beside activations that are rounded to 16 or 8 bits; the same of E2M1 counted in halves; E4M3 with scales for groups. */
 enum {
   OCTAVO_INT8_A16 = 3,
   OCTAVO_INT8_A8 = 4,
@@ -71,8 +71,8 @@ OCTAVO_API int octavo_pin(octavo_context* context, const int32_t* cpus, int64_t 
 
 /* -- weights --------------------------------------------------------------------------------------------------- */
 /* A [out, in] matrix. `group`: inputs that share a scale, a multiple of 16 (E4M3: 32) or 0 for all; 0 in the dtypes and
- * OCTAVO_INT8_A16, 64 (of the activations) in OCTAVO_INT8_A8. `scale`: the dtype of scales, or in groups of 16 to 256 integers
- * OCTAVO_BYTES_AND_FACTORS; `offset`: what there is beside them. With a gating activation the first half of the outputs is
+ * OCTAVO_INT8_A16, 64 (of the activations) in OCTAVO_INT8_A8. `scale`: the dtype of scales, or in groups of 16, 32, ..., 256
+ * integers OCTAVO_BYTES_AND_FACTORS; `offset`: what there is beside them. With a gating activation the first half of the outputs is
  * activated and multiplied by the second: octavo_linear then gives out / 2 columns. */
 OCTAVO_API octavo_weight* octavo_weight_new(octavo_context* context, int32_t format, int64_t group, int32_t scale,
                                             int32_t offset, int32_t activation, int64_t in, int64_t out);

@@ -6,8 +6,8 @@
 // that are stored as two signed bytes 256 h + l: `planes`. The groups of a weight that has none are those of its activations
 // alone: 64 inputs in 8 bits, all of them in 16.
 //
-// A panel holds 32 outputs: first a head for each group, of 32 scales and 32 offsets, then steps, each of four neighbouring
-// inputs of every output; bytes of 4-bit steps hold output i in the low half and i + 16 in the high one. Codes of 5 and 6 bits
+// A panel holds 32 outputs: first factors where there are any and a head for each group, of 32 scales and 32 offsets, then steps, each
+// of four neighbouring inputs of every output; bytes of 4-bit steps hold output i in the low half and i + 16 in the high one. Codes of 5 and 6 bits
 // are such nibbles behind the further bits of four steps: a chunk. A packed row block holds for each group what RowHead says,
 // and the activations.
 #pragma once

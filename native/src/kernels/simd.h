@@ -170,8 +170,8 @@ INLINE Floats exp(Floats x) {
   return for_parts([&](int i) __attribute__((always_inline)) { return register_exp(x.part[i]); });
 }
 
-// 2^x, with the same error: x = n + r, and that polynomial of r ln 2. 2^0 is exactly 1, below 2^-149 it is 0, of -infinity
-// exactly, NaN stays NaN.
+// 2^x, with the same error: x = n + r, and that polynomial of r ln 2. 2^0 is exactly 1; a result below 2^-149 (without
+// AVX-512 2^-126) is 0, of -infinity exactly, NaN stays NaN.
 INLINE Register register_exp2(Register x) {
 #if defined(__AVX512F__)
   const Register r = register_fraction(x);

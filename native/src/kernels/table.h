@@ -37,7 +37,7 @@ enum Format : int32_t {
   kFloat8 = 15,
   kFormats = 16
 };
-// What a code of 0 stands for: scale * -128 (or -8, -16, -32), scale * -zero with a zero of 8 bits, or a float16 of its own.
+// What a code of 0 stands for: scale * -128 (or -8, -16, -32), scale * -zero with a zero of 8 bits, or a float16 of its own (a byte where there are factors).
 enum Offset : int32_t { kNoOffset = 0, kZero = 1, kLeast = 2, kOffsets = 3 };
 // Scales are of a dtype; or they, and least values, are signed bytes by a float16 factor for each block of inputs.
 enum Scale : int32_t { kBytesAndFactors = kDTypes, kScales = 4 };
@@ -67,7 +67,7 @@ struct Weight {
   int64_t panels;
   int64_t panel_bytes;
   int64_t steps;      // of a panel
-  int64_t codes;      // bytes of scales and offsets at a panel's beginning, before the steps
+  int64_t codes;      // bytes of factors, scales and offsets at a panel's beginning, before the steps
   int64_t row_bytes;  // of one packed row of activations
   char* data;
   const float* bias;  // [panels * panel_width], in the order of the panels' lanes, or null
@@ -201,7 +201,7 @@ struct AttentionKernels {
 // k and v [kv_heads * head_size] of one token into its slot.
 using CacheWrite = void (*)(const CacheShape& shape, char* layer, int64_t slot, const float* k, const float* v);
 
-// Floats of a partial result: per row the maximum, 16 partial sums of the exponentials, and the weighted values.
+// Floats of a partial result: per row the reference, 16 partial sums of the weights, and the weighted values.
 [[gnu::always_inline]] inline int64_t partial_floats(const CacheShape& shape) {
   return 32 + kAttentionRows * (kTileTokens + shape.value_columns);
 }
