@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 import pytest
 
@@ -21,22 +19,6 @@ PACKING = Packing("int8", 32, np.dtype(np.float32))
 NOT_PACKED = (".mlp.gate.", "embed", "tok_embeddings", "lm_head", "output.weight", "output_layer", "norm")
 
 
-@dataclass
-class Stored:
-    """`StoredProjection` of one tensor."""
-
-    names: tuple[str, ...]
-    packed: PackedTensor
-    packing: Packing = PACKING
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        return self.packed.shape
-
-    def read(self) -> PackedTensor:
-        return self.packed
-
-
 class PackedCheckpoint(TinyCheckpoint):
     """Whose projections are whole numbers of 8 bits in groups of 32 inputs."""
 
@@ -48,7 +30,8 @@ class PackedCheckpoint(TinyCheckpoint):
         groups = tensor.reshape(len(tensor), -1, 32)
         scales = np.abs(groups).max(axis=-1) / np.float32(127)
         codes = np.rint(groups / scales[..., None]) + 128
-        return Stored((weight,), PackedTensor(PACKING, codes.astype(np.uint8).reshape(tensor.shape), scales))
+        packed = PackedTensor(PACKING, codes.astype(np.uint8).reshape(tensor.shape), scales)
+        return StoredProjection(packed.shape, PACKING, (weight,), lambda: packed)
 
     def unpacked(self) -> TinyCheckpoint:
         """With what the codes stand for."""
