@@ -2,7 +2,7 @@
 #include <algorithm>
 #include <vector>
 
-#include "context.h"
+#include "portions.h"
 
 namespace octavo {
 namespace {
@@ -130,8 +130,8 @@ class GroupedProduct {
       const Item& item = items[index];
       const LinearTask& task = tasks[item.group];
       const int64_t panels = task.blocks > blocks_per_item ? 1 : run;
-      kernels_.multiply(task, item.panel, std::min(item.panel + panels, view_.panels), item.block,
-                        std::min(item.block + blocks_per_item, task.blocks));
+      multiply_panels(kernels_, task, item.panel, std::min(item.panel + panels, view_.panels), item.block,
+                      std::min(item.block + blocks_per_item, task.blocks));
     });
   }
 

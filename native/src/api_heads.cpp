@@ -1,7 +1,7 @@
 // Products of which every head has its own, and columns put side by side: what latent attention is made of.
 #include <algorithm>
 
-#include "context.h"
+#include "portions.h"
 
 namespace octavo {
 namespace {
@@ -47,7 +47,7 @@ class HeadProducts {
         std::copy_n(x + ((first + start + r) * heads_ + head) * in, in, gathered + r * in);
       kernels_.pack_rows(weight, gathered, count, packed + start * view_.row_bytes);
     }
-    kernels_.multiply(task, 0, view_.panels, 0, task.blocks);
+    multiply_panels(kernels_, task, 0, view_.panels, 0, task.blocks);
   }
 
   octavo_context& context_;

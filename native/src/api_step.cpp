@@ -2,15 +2,12 @@
 #include <algorithm>
 #include <memory>
 
-#include "context.h"
+#include "portions.h"
 
 namespace octavo {
 namespace {
 
 constexpr int64_t kRowsPerPass = 512;       // packed activations of a pass stay in the shared cache
-constexpr int64_t kRowsPerItem = 96;        // and those of an item in a core's own
-constexpr int64_t kItemsPerThread = 4;      // enough for an even end, few enough to stream long runs of weights
-constexpr int64_t kItemBytes = 1 << 19;     // of weights, at most
 constexpr int64_t kSmallProduct = 1 << 15;  // multiply-adds below which waking threads costs more than it brings
 
 struct Product {
@@ -30,22 +27,6 @@ struct Product {
     });
   }
 
-  void multiply(const LinearTask& task, int threads) const {
-    const int64_t blocks_per_item = std::max<int64_t>(1, kRowsPerItem / kernels.max_rows);
-    const int64_t row_items = ceil_div(task.blocks, blocks_per_item);
-    const int64_t panels_per_item = row_items > 1
-                                        ? 1
-                                        : std::max<int64_t>(1, std::min(weight.view.panels / (kItemsPerThread * threads),
-                                                                        kItemBytes / weight.view.panel_bytes));
-    const int64_t panel_items = ceil_div(weight.view.panels, panels_per_item);
-    pool::parallel(threads, panel_items * row_items, [&](int64_t item, int) {
-      const int64_t panel = item / row_items * panels_per_item;
-      const int64_t block = item % row_items * blocks_per_item;
-      kernels.multiply(task, panel, std::min(panel + panels_per_item, weight.view.panels), block,
-                       std::min(block + blocks_per_item, task.blocks));
-    });
-  }
-
   // `stride`: floats from a row of y to the next.
   void run(const float* x, int64_t rows, float* y, int64_t stride, bool accumulate) const {
     const Weight& view = weight.view;
@@ -55,7 +36,7 @@ struct Product {
       const int64_t count = std::min(kRowsPerPass, rows - row);
       LinearTask task{&view, nullptr, count, ceil_div(count, kernels.max_rows), y + row * stride, stride, accumulate};
       pack(task, x + row * view.in, packed, threads);
-      multiply(task, threads);
+      Portions(kernels, task, threads).run();
     }
   }
 };

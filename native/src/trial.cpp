@@ -13,6 +13,7 @@
 #include <cstring>
 
 #include "memory.h"
+#include "portions.h"
 
 namespace octavo {
 namespace {
@@ -72,7 +73,7 @@ void multiply(const LinearKernels& kernels, int32_t format, const float* x, int6
     const int64_t row = task.first_row(b);
     kernels.pack_rows(weight, x + row * kInputs, task.first_row(b + 1) - row, task.packed + row * weight.row_bytes);
   }
-  kernels.multiply(task, 0, weight.panels, 0, task.blocks);
+  multiply_panels(kernels, task, 0, weight.panels, 0, task.blocks);
 }
 
 bool are_close(const float* values, const float* expected, int64_t count) {

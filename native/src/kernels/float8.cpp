@@ -4,13 +4,14 @@
 
 #include <utility>
 
+#include "ahead.h"
 #include "epilogue.h"
 #include "parts.h"
+#include "rows.h"
 
 namespace octavo::OCTAVO_ISA {
 namespace {
 
-constexpr int64_t kPrefetchBytes = 4096;  // ahead in the stream of codes
 constexpr int64_t kStepBytes = Wide::depth * kLanes * kLinearVectors;
 
 // A step of a register block: Wide::depth inputs of 16 outputs in each vector.
@@ -27,51 +28,52 @@ INLINE void widen_step(const char* p, Wide::Vector (&weights)[kLinearVectors]) {
 
 // The totals of some rows with kLinearVectors * 16 outputs, from `vector` * 16 on.
 template <int kRows>
-INLINE void total_of(const LinearTask& task, int64_t panel, int vector, int64_t row, bool streams,
+INLINE void total_of(const LinearTask& task, int64_t panel, int vector, int64_t row, Ahead& ahead,
                      Floats (&total)[kRows][kLinearVectors]) {
   const Weight& weight = *task.weight;
   const int64_t inputs = float8_group_inputs(weight);
   const char* head = weight.panel(panel);
   const char* w = head + weight.codes + vector * float8_inputs(weight) * kLanes;
-  const char* next = w + (streams ? kPrefetchBytes : 0);
-  const int64_t stride = streams ? kStepBytes : 0;
-  const Wide::Scalar* a = reinterpret_cast<const Wide::Scalar*>(task.packed + row * weight.row_bytes);
+  Ahead asked = ahead;
+  const Wide::Scalar* block = reinterpret_cast<const Wide::Scalar*>(task.packed + row * weight.row_bytes);
   UNROLL for (int r = 0; r < kRows; ++r) UNROLL for (int v = 0; v < kLinearVectors; ++v) total[r][v] = set(0.0f);
   for (int64_t start = 0; start < weight.in; start += inputs, head += head_bytes(weight)) {
-    const int64_t left = weight.in - start, steps = ceil_div(left < inputs ? left : inputs, Wide::depth);
+    const int64_t end = ceil_div(weight.in - start < inputs ? weight.in : start + inputs, Wide::depth);
     Floats sum[kRows][kLinearVectors];
     UNROLL for (int r = 0; r < kRows; ++r) UNROLL for (int v = 0; v < kLinearVectors; ++v) sum[r][v] = set(0.0f);
-    for (int64_t s = 0; s < steps; ++s) {
-      __builtin_prefetch(next);
-      next += stride;
-      Wide::Vector weights[kLinearVectors];
-      widen_step(w, weights);
-      UNROLL for (int r = 0; r < kRows; ++r) UNROLL for (int v = 0; v < kLinearVectors; ++v)
-          Wide::multiply_add(sum[r][v], a[r], weights[v]);
-      w += kStepBytes;
-      a += kRows;
+    for (int64_t step = start / Wide::depth; step < end; step += steps_until(step, end)) {
+      const Wide::Scalar* a = place_of(block, kRows, step);
+      for (const Wide::Scalar* last = a + steps_until(step, end); a != last; ++a) {
+        ask<kSecondLevel, kStepBytes>(asked);
+        Wide::Vector weights[kLinearVectors];
+        widen_step(w, weights);
+        UNROLL for (int r = 0; r < kRows; ++r) UNROLL for (int v = 0; v < kLinearVectors; ++v)
+            Wide::multiply_add(sum[r][v], a[r * kChunkSteps], weights[v]);
+        w += kStepBytes;
+      }
     }
     for (int v = 0; v < kLinearVectors; ++v) {
       const Floats scales = load_scales(weight, head, vector + v);
       UNROLL for (int r = 0; r < kRows; ++r) total[r][v] = fma(scales, sum[r][v], total[r][v]);
     }
   }
+  ahead = asked;
 }
 
 template <int kRows>
-void block(const LinearTask& task, int64_t panel, int64_t row, bool streams) {
+void block(const LinearTask& task, int64_t panel, int64_t row, Ahead ahead) {
   Floats total[kRows][kLinearVectors];
-  total_of<kRows>(task, panel, 0, row, streams, total);
+  total_of<kRows>(task, panel, 0, row, ahead, total);
   if constexpr (kLinearVectors == 2) {
     for (int r = 0; r < kRows; ++r) finish(task, row + r, panel, total[r][0], total[r][1]);
   } else {
     Floats second[kRows][kLinearVectors];
-    total_of<kRows>(task, panel, 1, row, streams, second);
+    total_of<kRows>(task, panel, 1, row, ahead, second);
     for (int r = 0; r < kRows; ++r) finish(task, row + r, panel, total[r][0], second[r][0]);
   }
 }
 
-using Block = void (*)(const LinearTask&, int64_t, int64_t, bool);
+using Block = void (*)(const LinearTask&, int64_t, int64_t, Ahead);
 
 template <int... kIndex>
 Block select_block(int64_t rows, std::integer_sequence<int, kIndex...>) {
@@ -79,14 +81,14 @@ Block select_block(int64_t rows, std::integer_sequence<int, kIndex...>) {
   return blocks[rows - 1];
 }
 
-void multiply_float8(const LinearTask& task, int64_t first_panel, int64_t last_panel, int64_t first_block,
-                     int64_t last_block) {
-  for (int64_t panel = first_panel; panel < last_panel; ++panel) {
-    for (int64_t b = first_block; b < last_block; ++b) {
-      const int64_t row = task.first_row(b), rows = task.first_row(b + 1) - row;
-      fetch_results(task, panel, row, rows);
-      select_block(rows, std::make_integer_sequence<int, kLinearRows>{})(task, panel, row, b == first_block);
-    }
+void multiply_float8(const LinearTask& task, const Portion& portion) {
+  using Rows = std::make_integer_sequence<int, kLinearRows>;
+  const Weight& weight = *task.weight;
+  const int64_t steps = (weight.panel_bytes - weight.codes) / kStepBytes;
+  for (int64_t b = portion.first_block; b < portion.last_block; ++b) {
+    const int64_t row = task.first_row(b), rows = task.first_row(b + 1) - row;
+    fetch_results(task, portion.panel, row, rows);
+    select_block(rows, Rows{})(task, portion.panel, row, ahead_of(task, portion, b, steps, kStepBytes));
   }
 }
 
@@ -95,7 +97,7 @@ constexpr int32_t kWide = Wide::depth == 2 ? kBFloat16 : kFloat32;
 
 void lay_out(Weight& weight) {
   lay_out_float8(weight);
-  weight.row_bytes = ceil_div(weight.in, Wide::depth) * static_cast<int64_t>(sizeof(Wide::Scalar));
+  weight.row_bytes = packed_row_bytes<Wide::Scalar>(ceil_div(weight.in, Wide::depth));
 }
 
 void pack_rows(const Weight& weight, const float* x, int64_t rows, void* block) {

@@ -3,98 +3,82 @@
 #include <type_traits>
 #include <utility>
 
+#include "ahead.h"
 #include "epilogue.h"
 #include "formats.h"
 #include "parts.h"
+#include "rows.h"
 
 namespace octavo::OCTAVO_ISA {
 namespace {
 
 constexpr int64_t kPanel = kLanes * kLinearVectors;
-constexpr int64_t kPrefetchBytes = 4096;  // ahead in the stream of panels
-
-// What is read once per step need not stay in any cache, where it would take the place of what is read again: the keys and
-// values, and all that the engine does between two steps. __builtin_prefetch takes constants only.
-template <bool kOnce>
-INLINE void fetch(const char* line) {
-  if constexpr (kOnce) __builtin_prefetch(line, 0, 0);
-  else __builtin_prefetch(line);
-}
-
-template <class Format, int kRows, bool kOnce>
-INLINE void tile(const typename Format::Scalar* a, const typename Format::Element* w, int64_t steps, const char* next,
-                 int64_t next_stride, Floats (&sum)[kRows][kLinearVectors]) {
-  constexpr int64_t kStep = kPanel * Format::depth;
-  UNROLL for (int r = 0; r < kRows; ++r) UNROLL for (int v = 0; v < kLinearVectors; ++v) sum[r][v] = set(0.0f);
-  for (int64_t s = 0; s < steps; ++s) {
-    for (int64_t line = 0; line < kStep * static_cast<int64_t>(sizeof(*w)); line += 64) fetch<kOnce>(next + line);
-    next += next_stride;
-    typename Format::Vector b[kLinearVectors];
-    UNROLL for (int v = 0; v < kLinearVectors; ++v) b[v] = Format::load_step(w + v * kLanes * Format::depth);
-    UNROLL for (int r = 0; r < kRows; ++r) UNROLL for (int v = 0; v < kLinearVectors; ++v)
-        Format::multiply_add(sum[r][v], a[r], b[v]);
-    w += kStep;
-    a += kRows;
-  }
-}
-
 template <class Format>
 constexpr int64_t kStepBytes = kPanel * Format::depth * static_cast<int64_t>(sizeof(typename Format::Element));
 
-// kPanel lanes of a panel: all of it, or with a gating activation, where kPanel is 16, first its gates and then its ups.
-template <class Format, int kRows, bool kOnce>
-INLINE void half(const LinearTask& task, int64_t panel, int64_t lane, int64_t row, int64_t prefetch_from,
-                 int64_t prefetch_stride, Floats (&sum)[kRows][kLinearVectors]) {
-  const Weight& weight = *task.weight;
-  const char* w = weight.panel(panel) + lane / kPanel * weight.steps * kStepBytes<Format>;
-  tile<Format, kRows, kOnce>(reinterpret_cast<const typename Format::Scalar*>(task.packed + row * weight.row_bytes),
-                             reinterpret_cast<const typename Format::Element*>(w), weight.steps, w + prefetch_from,
-                             prefetch_stride, sum);
+template <class Format, int kRows, bool kAlone>
+INLINE void tile(const typename Format::Scalar* block, const typename Format::Element* w, int64_t steps, Ahead& ahead,
+                 Floats (&sum)[kRows][kLinearVectors]) {
+  UNROLL for (int r = 0; r < kRows; ++r) UNROLL for (int v = 0; v < kLinearVectors; ++v) sum[r][v] = set(0.0f);
+  Ahead asked = ahead;
+  for (int64_t step = 0; step < steps; step += kChunkSteps) {
+    const typename Format::Scalar* a = place_of(block, kRows, step);
+    for (const auto* end = a + steps_until(step, steps); a != end; ++a) {
+      ask<kLocality<kRows, kAlone>, kAlone ? kStepBytes<Format> : 64>(asked);
+      typename Format::Vector b[kLinearVectors];
+      UNROLL for (int v = 0; v < kLinearVectors; ++v) b[v] = Format::load_step(w + v * kLanes * Format::depth);
+      UNROLL for (int r = 0; r < kRows; ++r) UNROLL for (int v = 0; v < kLinearVectors; ++v)
+          Format::multiply_add(sum[r][v], a[r * kChunkSteps], b[v]);
+      w += kPanel * Format::depth;
+    }
+  }
+  ahead = asked;
 }
 
-template <class Format, int kRows, bool kOnce>
-void block(const LinearTask& task, int64_t panel, int64_t row, int64_t prefetch_from, int64_t prefetch_stride) {
+// kPanel lanes of a panel: all of it, or with a gating activation, where kPanel is 16, first its gates and then its ups.
+template <class Format, int kRows, bool kAlone>
+INLINE void half(const LinearTask& task, int64_t panel, int64_t lane, int64_t row, Ahead& ahead,
+                 Floats (&sum)[kRows][kLinearVectors]) {
+  const Weight& weight = *task.weight;
+  const char* w = weight.panel(panel) + lane / kPanel * weight.steps * kStepBytes<Format>;
+  tile<Format, kRows, kAlone>(
+      reinterpret_cast<const typename Format::Scalar*>(task.packed + row * weight.row_bytes),
+      reinterpret_cast<const typename Format::Element*>(w), weight.steps, ahead, sum);
+}
+
+template <class Format, int kRows, bool kAlone>
+void block(const LinearTask& task, int64_t panel, int64_t row, Ahead ahead) {
   Floats sum[kRows][kLinearVectors];
-  half<Format, kRows, kOnce>(task, panel, 0, row, prefetch_from, prefetch_stride, sum);
+  half<Format, kRows, kAlone>(task, panel, 0, row, ahead, sum);
   if constexpr (kLinearVectors == 2) {
     for (int r = 0; r < kRows; ++r) finish(task, row + r, panel, sum[r][0], sum[r][1]);
   } else if (!task.weight->gated()) {
     for (int r = 0; r < kRows; ++r) finish(task, row + r, panel, sum[r][0]);
   } else {
     Floats up[kRows][kLinearVectors];
-    half<Format, kRows, kOnce>(task, panel, kPanel, row, prefetch_from, prefetch_stride, up);
+    half<Format, kRows, kAlone>(task, panel, kPanel, row, ahead, up);
     for (int r = 0; r < kRows; ++r) finish(task, row + r, panel, sum[r][0], up[r][0]);
   }
 }
 
-using Block = void (*)(const LinearTask&, int64_t, int64_t, int64_t, int64_t);
+using Block = void (*)(const LinearTask&, int64_t, int64_t, Ahead);
 
-template <class Format, bool kOnce, int... kIndex>
+template <class Format, bool kAlone, int... kIndex>
 Block select_block(int64_t rows, std::integer_sequence<int, kIndex...>) {
-  static constexpr Block blocks[] = {block<Format, kIndex + 1, kOnce>...};
+  static constexpr Block blocks[] = {block<Format, kIndex + 1, kAlone>...};
   return blocks[rows - 1];
 }
 
-template <class Format, bool kOnce>
-void multiply_blocks(const LinearTask& task, int64_t first_panel, int64_t last_panel, int64_t first_block,
-                     int64_t last_block) {
-  for (int64_t panel = first_panel; panel < last_panel; ++panel) {
-    for (int64_t b = first_block; b < last_block; ++b) {
-      const int64_t row = task.first_row(b);
-      const int64_t rows = task.first_row(b + 1) - row;
-      fetch_results(task, panel, row, rows);
-      // The first block streams the panel in; the others find it in the cache and must not fetch it again.
-      const bool streams = b == first_block;
-      select_block<Format, kOnce>(rows, std::make_integer_sequence<int, kLinearRows>{})(
-          task, panel, row, streams ? kPrefetchBytes : 0, streams ? kStepBytes<Format> : 0);
-    }
-  }
-}
-
 template <class Format>
-void multiply(const LinearTask& task, int64_t first_panel, int64_t last_panel, int64_t first_block, int64_t last_block) {
-  (task.blocks == 1 ? multiply_blocks<Format, true> : multiply_blocks<Format, false>)(task, first_panel, last_panel,
-                                                                                     first_block, last_block);
+void multiply(const LinearTask& task, const Portion& portion) {
+  using Rows = std::make_integer_sequence<int, kLinearRows>;
+  const int64_t steps = task.weight->panel_bytes / kStepBytes<Format>;
+  for (int64_t b = portion.first_block; b < portion.last_block; ++b) {
+    const int64_t row = task.first_row(b), rows = task.first_row(b + 1) - row;
+    fetch_results(task, portion.panel, row, rows);
+    const Block compute = task.blocks == 1 ? select_block<Format, true>(rows, Rows{}) : select_block<Format, false>(rows, Rows{});
+    compute(task, portion.panel, row, ahead_of(task, portion, b, steps, kStepBytes<Format>));
+  }
 }
 
 // One step of one output: what moves as a whole from the row to its column.
@@ -147,20 +131,16 @@ void unpack_weight(const Weight& weight, int64_t panel, int64_t lane, float* row
 
 template <class Format>
 void pack_rows(const Weight& weight, const float* x, int64_t rows, void* block) {
-  using Scalar = typename Format::Scalar;
-  const int64_t in = weight.in;
-  constexpr int64_t kSteps = kLanes / Format::depth;  // of 16 inputs
-  Scalar* target = static_cast<Scalar*>(block);
-  alignas(64) Scalar chunk[kLinearRows][kSteps];
-  for (int64_t start = 0; start < in; start += kLanes) {
-    const int64_t count = in - start < kLanes ? in - start : kLanes;
-    for (int64_t r = 0; r < rows; ++r) {
-      const float* source = x + r * in + start;
-      Format::put_steps(chunk[r], count == kLanes ? load(source) : load_some(source, count));
+  constexpr int64_t kChunk = kChunkSteps * Format::depth;  // inputs
+  typename Format::Scalar* target = static_cast<typename Format::Scalar*>(block);
+  for (int64_t start = 0; start < weight.in; start += kChunk) {
+    const int64_t count = weight.in - start < kChunk ? weight.in - start : kChunk;
+    for (int64_t r = 0; r < rows; ++r, target += kChunkSteps) {
+      const float* source = x + r * weight.in + start;
+      int64_t i = 0;
+      for (; i + kLanes <= count; i += kLanes) Format::put_steps(target + i / Format::depth, load(source + i));
+      if (i < count) Format::put_steps(target + i / Format::depth, load_some(source + i, count - i));
     }
-    const int64_t steps = (count + Format::depth - 1) / Format::depth;
-    for (int64_t s = 0; s < steps; ++s)
-      for (int64_t r = 0; r < rows; ++r) *target++ = chunk[r][s];
   }
 }
 
@@ -171,7 +151,7 @@ void lay_out(Weight& weight) {
   weight.panels = ceil_div(weight.out, weight.panel_width);
   weight.steps = ceil_div(weight.in, Format::depth);
   weight.panel_bytes = halves * weight.steps * kStepBytes<Format>;
-  weight.row_bytes = weight.steps * static_cast<int64_t>(sizeof(typename Format::Scalar));
+  weight.row_bytes = packed_row_bytes<typename Format::Scalar>(weight.steps);
 }
 
 template <class Format>

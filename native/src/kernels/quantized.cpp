@@ -4,14 +4,14 @@
 #include <cstring>
 #include <utility>
 
+#include "ahead.h"
 #include "epilogue.h"
 #include "parts.h"
 
 namespace octavo::OCTAVO_ISA {
 namespace {
 
-constexpr int64_t kPrefetchBytes = 4096;  // ahead in the stream of panels
-constexpr int64_t kPrefetchHead = 512;    // ahead in the stream of a panel's heads
+constexpr int64_t kPrefetchHead = 512;  // ahead in the stream of a panel's heads
 
 // Rows in registers: 2 vectors for each row and plane; with scales of weights for each group 2 more for a row's totals. Of
 // weights that have none, a panel meets eight rows in one pass: its stream from memory hides behind all their products.
@@ -24,36 +24,15 @@ constexpr int kRegisterRows[2][2] = {{2, 1}, {1, 1}};
 template <bool kGrouped, int kPlanes>
 constexpr int kMaxRows = kRegisterRows[kGrouped][kPlanes - 1];
 
-// What a block asks for while it computes: the memory from `next` on, `stride` bytes with each chunk.
-struct Ahead {
-  const char* next;
-  int64_t stride;
-};
-
-// The first panel streams in while its first block is computed. Each further one is asked for by all blocks of the one
-// before it, an equal part by each: else memory would rest while they compute, and the first block would wait for it.
-template <class Codes>
-INLINE Ahead ahead_of(const Weight& weight, int64_t panel, int64_t block, int64_t blocks, bool is_first, bool is_last) {
-  const char* codes = weight.panel(panel) + weight.codes;
-  const int64_t part = is_first ? block - 1 : block, parts = is_first ? blocks - 1 : blocks;
-  if (blocks == 1 || part < 0) return {codes + kPrefetchBytes, kChunkBytes<Codes>};
-  if (is_last) return {codes, 0};
-  const int64_t chunks = weight.steps / Codes::chunk_steps, stride = ceil_div(weight.panel_bytes, parts * chunks);
-  return {weight.panel(panel + 1) + part * chunks * stride, stride};
-}
-
 // The sums of one group over its steps.
-template <class Codes, int kUnits, bool kOnce>
+template <class Codes, int kUnits, Locality kPlace>
 INLINE void sum_group(const char* w, int64_t steps, const int32_t* first, const uint32_t* x, Ahead& ahead,
                       Ints (&sum)[kUnits][2]) {
   UNROLL for (int u = 0; u < kUnits; ++u) sum[u][0] = sum[u][1] = set_int(first[u]);
-  // What is read once need not stay in any cache (linear.cpp); a panel for several blocks has no room in the first one.
-  constexpr int kLocality = kOnce ? 0 : 2;
-  const char* next = ahead.next;
+  Ahead asked = ahead;
   const char* end = w + steps * Codes::step_bytes;
   do {
-    UNROLL for (int64_t line = 0; line < kChunkBytes<Codes>; line += 64) __builtin_prefetch(next + line, 0, kLocality);
-    next += ahead.stride;
+    ask<kPlace, kChunkBytes<Codes>>(asked);
     Chunk<Codes> chunk(w);
     UNROLL for (int64_t s = 0; s < Codes::chunk_steps; ++s) {
       Ints weights[2];
@@ -66,7 +45,7 @@ INLINE void sum_group(const char* w, int64_t steps, const int32_t* first, const 
     }
     w += kChunkBytes<Codes>;
   } while (w != end);
-  ahead.next = next;
+  ahead = asked;
 }
 
 template <int kPlanes, int kRows>
@@ -76,7 +55,7 @@ INLINE Floats row_products(const Ints (&sum)[kPlanes * kRows][2], int row, int h
   else return fma(to_floats(sum[row][half]), set(256.0f), low);
 }
 
-template <class Codes, bool kGrouped, int kPlanes, bool kOnce, int kRows>
+template <class Codes, bool kGrouped, int kPlanes, bool kAlone, int kRows>
 void block(const LinearTask& task, int64_t panel, int64_t row, Ahead ahead) {
   constexpr int kUnits = kPlanes * kRows;
   const Weight& weight = *task.weight;
@@ -91,7 +70,7 @@ void block(const LinearTask& task, int64_t panel, int64_t row, Ahead ahead) {
     const RowHead rows(a, kRows, kPlanes);
     const uint32_t* x = reinterpret_cast<const uint32_t*>(rows.activations);
     Ints sum[kUnits][2];
-    sum_group<Codes, kUnits, kOnce>(w, steps, rows.first, x, ahead, sum);
+    sum_group<Codes, kUnits, kLocality<kRows, kAlone>>(w, steps, rows.first, x, ahead, sum);
     Head head;
     if constexpr (kGrouped) {
       __builtin_prefetch(head_place(weight, h, g).head + kPrefetchHead);
@@ -112,34 +91,23 @@ void block(const LinearTask& task, int64_t panel, int64_t row, Ahead ahead) {
 
 using Block = void (*)(const LinearTask&, int64_t, int64_t, Ahead);
 
-template <class Codes, bool kGrouped, int kPlanes, bool kOnce, int... kIndex>
+template <class Codes, bool kGrouped, int kPlanes, bool kAlone, int... kIndex>
 Block select_block(int64_t rows, std::integer_sequence<int, kIndex...>) {
-  static constexpr Block blocks[] = {block<Codes, kGrouped, kPlanes, kOnce, kIndex + 1>...};
+  static constexpr Block blocks[] = {block<Codes, kGrouped, kPlanes, kAlone, kIndex + 1>...};
   return blocks[rows - 1];
 }
 
-template <class Codes, bool kGrouped, int kPlanes, bool kOnce>
-void multiply_blocks(const LinearTask& task, int64_t first_panel, int64_t last_panel, int64_t first_block,
-                     int64_t last_block) {
-  using Rows = std::make_integer_sequence<int, kMaxRows<kGrouped, kPlanes>>;
-  for (int64_t panel = first_panel; panel < last_panel; ++panel) {
-    for (int64_t b = first_block; b < last_block; ++b) {
-      const int64_t row = task.first_row(b);
-      const int64_t rows = task.first_row(b + 1) - row;
-      fetch_results(task, panel, row, rows);
-      const Ahead ahead = ahead_of<Codes>(*task.weight, panel, b - first_block, last_block - first_block,
-                                          panel == first_panel, panel + 1 == last_panel);
-      select_block<Codes, kGrouped, kPlanes, kOnce>(rows, Rows{})(task, panel, row, ahead);
-    }
-  }
-}
-
 template <class Codes, bool kGrouped, int kPlanes>
-void multiply_quantized(const LinearTask& task, int64_t first_panel, int64_t last_panel, int64_t first_block,
-                        int64_t last_block) {
-  constexpr auto once = multiply_blocks<Codes, kGrouped, kPlanes, true>;
-  constexpr auto more = multiply_blocks<Codes, kGrouped, kPlanes, false>;
-  (task.blocks == 1 ? once : more)(task, first_panel, last_panel, first_block, last_block);
+void multiply_quantized(const LinearTask& task, const Portion& portion) {
+  using Rows = std::make_integer_sequence<int, kMaxRows<kGrouped, kPlanes>>;
+  const int64_t chunks = task.weight->steps / Codes::chunk_steps;
+  for (int64_t b = portion.first_block; b < portion.last_block; ++b) {
+    const int64_t row = task.first_row(b), rows = task.first_row(b + 1) - row;
+    fetch_results(task, portion.panel, row, rows);
+    const Block compute = task.blocks == 1 ? select_block<Codes, kGrouped, kPlanes, true>(rows, Rows{})
+                                           : select_block<Codes, kGrouped, kPlanes, false>(rows, Rows{});
+    compute(task, portion.panel, row, ahead_of(task, portion, b, chunks, kChunkBytes<Codes>));
+  }
 }
 
 template <class Codes, bool kGrouped, int kPlanes>

@@ -96,6 +96,13 @@ struct LinearTask {
   [[gnu::always_inline]] int64_t first_row(int64_t block) const { return rows * block / blocks; }
 };
 
+// What is computed at once: a panel by some of the task's row blocks.
+struct Portion {
+  int64_t panel, first_block, last_block;
+  bool is_fetched;  // the panel was asked for during the one before it
+  bool is_last;     // else the next panel comes next, and may be asked for meanwhile
+};
+
 struct CodedRows {
   const uint8_t* codes;
   const char* scales;
@@ -121,7 +128,7 @@ struct LinearKernels {
   void (*pack_codes)(const Weight& weight, const CodedRows& rows, int64_t panel, int64_t lane, int64_t count);
   void (*unpack_weight)(const Weight& weight, int64_t panel, int64_t lane, float* row);
   void (*pack_rows)(const Weight& weight, const float* x, int64_t rows, void* block);
-  void (*multiply)(const LinearTask& task, int64_t first_panel, int64_t last_panel, int64_t first_block, int64_t last_block);
+  void (*multiply)(const LinearTask& task, const Portion& portion);
 };
 
 // ---- the paged cache ---------------------------------------------------------------------------------------------

@@ -68,19 +68,16 @@ INLINE void prefetch(const char* next, int64_t bytes) {
   for (int64_t line = 0; line < bytes; line += 64) __builtin_prefetch(next + line);
 }
 
-// Calls `block` for each panel and row block, with the registers shaped for it.
+// Calls `block` for each row block of a portion, with the registers shaped for it.
 template <class SplitOf, class Block>
-INLINE void for_blocks(const LinearTask& task, int64_t first_panel, int64_t last_panel, int64_t first_block,
-                       int64_t last_block, int64_t depth, SplitOf split_of, Block block) {
+INLINE void for_blocks(const LinearTask& task, const Portion& portion, int64_t depth, SplitOf split_of, Block block) {
   Split configured{0, 0};
-  for (int64_t panel = first_panel; panel < last_panel; ++panel) {
-    for (int64_t b = first_block; b < last_block; ++b) {
-      const int64_t row = task.first_row(b);
-      const Split split = split_of(task.first_row(b + 1) - row);
-      if (!(split == configured)) configure(split, depth);
-      configured = split;
-      block(panel, row, split, b == first_block);
-    }
+  for (int64_t b = portion.first_block; b < portion.last_block; ++b) {
+    const int64_t row = task.first_row(b);
+    const Split split = split_of(task.first_row(b + 1) - row);
+    if (!(split == configured)) configure(split, depth);
+    configured = split;
+    block(portion.panel, row, split, b == portion.first_block);
   }
   tile_release();
 }

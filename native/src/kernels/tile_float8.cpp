@@ -69,9 +69,8 @@ INLINE void block(const LinearTask& task, int64_t panel, int64_t row, Split spli
   for (int64_t r = 0; r < rows; ++r) finish(task, row + r, panel, total[r][0], total[r][1]);
 }
 
-void multiply_float8(const LinearTask& task, int64_t first_panel, int64_t last_panel, int64_t first_block,
-                     int64_t last_block) {
-  for_blocks(task, first_panel, last_panel, first_block, last_block, kTileBytes, split_rows,
+void multiply_float8(const LinearTask& task, const Portion& portion) {
+  for_blocks(task, portion, kTileBytes, split_rows,
              [&](int64_t panel, int64_t row, Split split, bool streams)
                  __attribute__((always_inline)) { block(task, panel, row, split, streams); });
 }

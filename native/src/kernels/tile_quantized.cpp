@@ -131,9 +131,8 @@ INLINE void block(const LinearTask& task, int64_t panel, int64_t row, Split spli
 }
 
 template <class Codes, bool kGrouped, int kPlanes>
-void multiply_tiles(const LinearTask& task, int64_t first_panel, int64_t last_panel, int64_t first_block,
-                    int64_t last_block) {
-  for_blocks(task, first_panel, last_panel, first_block, last_block, tile_depth(*task.weight), split_units<kPlanes>,
+void multiply_tiles(const LinearTask& task, const Portion& portion) {
+  for_blocks(task, portion, tile_depth(*task.weight), split_units<kPlanes>,
              [&](int64_t panel, int64_t row, Split split, bool streams)
                  __attribute__((always_inline)) { block<Codes, kGrouped, kPlanes>(task, panel, row, split, streams); });
 }
