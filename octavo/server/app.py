@@ -11,6 +11,7 @@ from octavo.config import EngineConfig
 from octavo.errors import StartupError
 from octavo.server.auth import RequireKey, with_keys_of_file
 from octavo.server.startup import ModelOpening, Phases, allow_open_files, bind, configure_logging, url
+from octavo.weights.hub import check_model
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Receive, Scope, Send
@@ -24,14 +25,16 @@ logger = logging.getLogger(__name__)
 def serve(config: EngineConfig, start_engine: Callable[[EngineConfig], EngineClient] | None = None) -> int:
     """Serve until a signal or the engine's death; the process's exit code. A start that fails is one line on stderr and 1.
 
-    The order is chosen for the time to the first answer: the port first, then the engine's process, which loads while a
-    thread reads the tokenizer and this one imports the HTTP libraries. Tests start other engines.
+    The order is chosen for the time to the first answer: after a look at the model's path the port, then the engine's
+    process, which loads while a thread reads the tokenizer and this one imports the HTTP libraries. Tests start other
+    engines.
     """
     phases = Phases()
     configure_logging()
     try:
         allow_open_files()
         config = with_keys_of_file(config)
+        check_model(config)
         if config.ssl_certfile is not None:
             from octavo.server.tls import check_tls
 

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from octavo.config import EngineConfig
 from octavo.engine.request import EngineStatus
 from octavo.errors import StartupError
+from octavo.weights.local import local_path
 
 if TYPE_CHECKING:
     from octavo.engine.intake import Intake
@@ -117,7 +118,7 @@ class ModelOpening:
         self._is_here = threading.Event()
         self._reading = threading.Lock()  # held while libraries below Python are at work
         self._is_closed = False
-        if config.model is None or Path(config.model).expanduser().exists():
+        if config.model is None or local_path(config.model) is not None:
             self._is_here.set()
         # not an executor's thread: those are waited for at exit, and a download may take its time
         threading.Thread(target=self._open, name="model opening", daemon=True).start()

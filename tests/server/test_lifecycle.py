@@ -21,6 +21,7 @@ from octavo.config import EngineConfig
 from octavo.engine import intake
 from octavo.engine.request import EngineStatus
 from octavo.errors import StartupError
+from octavo.server.app import serve
 from octavo.server.startup import ModelOpening, Phases, ProgressReport, bind, process_age, table
 from tests.scripted import Script, script_file
 from tests.server.process import ServerProcess, server_process
@@ -213,6 +214,32 @@ def test_c154_a_model_that_the_server_cannot_open_is_one_line(tmp_path: Path) ->
         code, errors = server.end()
         assert (code, len(errors)) == (1, 1)
         assert errors[0].startswith("octavo: error: ")
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("none", "is neither an existing path nor a hub id such as HuggingFaceTB/SmolLM2-135M-Instruct"),
+        (".", "has no config.json but a.gguf, c.gguf; give the path of the .gguf file itself"),
+        ("empty", "is not a model directory: it has no config.json (it is empty)"),
+        ("b.bin", "is neither a model directory nor a .gguf file"),
+        ("dangling", "cannot be read (No such file or directory); give a model directory or a .gguf file that"),
+        ("x" * 300, "cannot be read (File name too long); give a model directory or a .gguf file that"),
+    ],
+)
+def test_what_is_no_model_is_told_before_anything_listens(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], name: str, words: str
+) -> None:
+    for file in ("a.gguf", "b.bin", "c.gguf"):
+        (tmp_path / file).touch()
+    for folder in ("empty", "dangling"):
+        (tmp_path / folder).mkdir()
+    (tmp_path / "dangling" / "config.json").symlink_to("none")
+    monkeypatch.setattr("octavo.server.app.bind", lambda host, port: pytest.fail("it listens"))
+    assert serve(EngineConfig(model=str(tmp_path / name), port=0)) == 1
+    (line,) = capfd.readouterr().err.splitlines()
+    assert line.startswith("octavo: error: ")
+    assert words in line
 
 
 def test_a_port_in_use_is_refused_with_what_to_change() -> None:

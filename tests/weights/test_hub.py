@@ -269,7 +269,19 @@ def test_a_directory_with_a_single_gguf_file_means_that_file(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize(
-    "name", ["./missing", "/missing/model", "../up", "missing.gguf", "a/b/c", "with space", "", "a//b", "org/name:"]
+    "name",
+    [
+        "~nobody-here/model",
+        "./missing",
+        "/missing/model",
+        "../up",
+        "missing.gguf",
+        "a/b/c",
+        "with space",
+        "",
+        "a//b",
+        "org/name:",
+    ],
 )
 def test_what_is_neither_path_nor_hub_id_is_refused_without_asking(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(hub, "_open_hub", lambda config: pytest.fail("asked"))
