@@ -26,6 +26,7 @@ from tests.models.driver import logits_of
 from tests.models.tiny import TinyCheckpoint, tiny_checkpoint, tiny_config
 from tests.weights.quantized_files import (
     BFLOAT16,
+    FLOAT8,
     MODEL,
     Array,
     Pack,
@@ -422,6 +423,25 @@ def test_what_is_not_supported_is_refused_by_name(tmp_path: Path, config: dict[s
     with pytest.raises(LoadError, match=words) as info:
         logits(opened(write_quantized(tmp_path, config, pack)), NumpyOps())
     assert "\n" not in str(info.value)
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+@pytest.mark.parametrize(
+    ("name", "tensor"),
+    [("awq-32", "scales"), ("gptq-32", "scales"), ("w8a8", "weight_scale"), ("fp8-deepseek", "weight_scale_inv")],
+)
+def test_scales_that_are_not_finite_are_refused_by_name(tmp_path: Path, name: str, tensor: str, value: float) -> None:
+    checkpoint = opened(write_quantized(tmp_path, *FORMATS[name]))
+    tensors = {each: np.array(checkpoint.stored(each)) for each in checkpoint.shapes()}
+    tensors[f"model.layers.1.mlp.up_proj.{tensor}"].flat[-1] = value
+    for each, stored in tensors.items():
+        if checkpoint.type_name(each) == "F8_E4M3":
+            tensors[each] = stored.view(FLOAT8)
+    write_safetensors(tmp_path / "model.safetensors", tensors)
+    with pytest.raises(
+        LoadError, match=rf"tensor model\.layers\.1\.mlp\.up_proj\.{tensor} holds scales that are not finite"
+    ):
+        logits(opened(Written(tmp_path, {}, {})), NumpyOps())
 
 
 def test_integers_of_4_bits_in_bytes(tmp_path: Path) -> None:

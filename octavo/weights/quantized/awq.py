@@ -19,6 +19,7 @@ from octavo.weights.quantized.source import (
     matrix_shape,
     scale_dtype,
     stored_projection,
+    stored_scales,
 )
 from octavo.weights.quantized.unpack import unpack_awq
 
@@ -53,6 +54,6 @@ class AWQ:
 
         def load() -> PackedTensor:
             codes, zeros = unpack_awq(source.stored(qweight)), unpack_awq(source.stored(f"{name}.qzeros"))
-            return PackedTensor(packing, codes, np.ascontiguousarray(source.stored(scales).T), zeros)
+            return PackedTensor(packing, codes, np.ascontiguousarray(stored_scales(source, scales).T), zeros)
 
         return stored_projection(source, (outputs, inputs), packing, (qweight, f"{name}.qzeros", scales), load)

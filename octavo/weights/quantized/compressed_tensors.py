@@ -30,6 +30,7 @@ from octavo.weights.quantized.source import (
     positive_pair,
     scale_dtype,
     stored_projection,
+    stored_scales,
 )
 from octavo.weights.quantized.unpack import unpack_columns, unpack_rows
 
@@ -116,7 +117,7 @@ class CompressedTensors:
             if index in extra:
                 order = order_of(source, index, packing.group)
                 codes = codes if order is None else np.take(codes, order, axis=1)
-            scales = np.array(np.broadcast_to(source.stored(scale).reshape(-1, groups), (outputs, groups)))
+            scales = np.array(np.broadcast_to(stored_scales(source, scale).reshape(-1, groups), (outputs, groups)))
             offsets = None if group.is_symmetric else self._zeros(zeros, is_packed, bits, (outputs, groups))
             return PackedTensor(packing, codes, scales, offsets, order)
 

@@ -23,6 +23,7 @@ from octavo.weights.quantized.source import (
     refuse_nan_codes,
     scale_dtype,
     stored_projection,
+    stored_scales,
 )
 
 _GROUP_UNIT = 32  # inputs, of which a group is a multiple
@@ -68,7 +69,7 @@ def float8_projection(source: StoredTensors, name: str, scale: str, block: tuple
     def load() -> PackedTensor:
         codes = np.array(source.stored(weight))
         refuse_nan_codes(source, weight, codes)
-        stored = source.stored(scale).reshape(-1, groups)
+        stored = stored_scales(source, scale).reshape(-1, groups)
         return PackedTensor(packing, codes, _spread(stored, rows, outputs))
 
     extra = tuple(

@@ -24,6 +24,7 @@ from octavo.weights.quantized.source import (
     order_of,
     scale_dtype,
     stored_projection,
+    stored_scales,
 )
 from octavo.weights.quantized.unpack import add_to_codes, unpack_columns, unpack_rows
 
@@ -76,7 +77,7 @@ class GPTQ:
             stored = source.stored(qzeros)
             zeros = unpack_rows(add_to_codes(stored, bits) if self._is_first_version else stored, bits, outputs)
             return PackedTensor(
-                packing, codes, np.ascontiguousarray(source.stored(scales).T), np.ascontiguousarray(zeros.T), order
+                packing, codes, np.ascontiguousarray(stored_scales(source, scales).T), np.ascontiguousarray(zeros.T), order
             )
 
         names = (qweight, qzeros, scales, *((f"{name}.g_idx",) if has_index else ()))

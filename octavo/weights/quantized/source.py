@@ -156,6 +156,16 @@ def refuse_nan_codes(source: StoredTensors, name: str, codes: NDArray[np.uint8])
         raise LoadError(f"{source.path}: tensor {name} holds codes that are no numbers; the file is damaged")
 
 
+def stored_scales(source: StoredTensors, name: str) -> NDArray[Any]:
+    """A view of a tensor of scales. LoadError where one is not finite: no tool writes such, and it spoils every answer."""
+    scales = source.stored(name)
+    bits = np.dtype(f"u{scales.itemsize}")
+    infinity = np.array(np.inf, scales.dtype).view(bits)  # all bits of the exponent; isfinite of float16 is slow
+    if bool(np.any(scales.view(bits) & infinity == infinity)):
+        raise LoadError(f"{source.path}: tensor {name} holds scales that are not finite; the file is damaged")
+    return scales
+
+
 def positive_pair(value: Any) -> tuple[int, int] | None:
     """Two positive numbers, in a list or as "128x128"; else None."""
     pair = value.split("x") if isinstance(value, str) else value
