@@ -139,7 +139,10 @@ FORMATS: dict[str, tuple[dict[str, Any], Pack]] = {
     "gptq-column": (gptq_config(group_size=-1), gptq_pack(group=-1)),
     "gptq-8": (gptq_config(bits=8), gptq_pack(8)),
     "gptq-desc_act": (gptq_config(desc_act=True), gptq_pack(ordered=True)),
-    "gptq-8-desc_act-asym": (gptq_config(bits=8, desc_act=True), gptq_pack(8, 64, symmetric=False, ordered=True)),
+    "gptq-8-desc_act-asym": (
+        gptq_config(bits=8, group_size=64, desc_act=True),
+        gptq_pack(8, 64, symmetric=False, ordered=True),
+    ),
     "w4a16-32": (compressed_config({"num_bits": 4, "strategy": "group", "group_size": 32}), words_pack(4, 32)),
     "w4a16-channel": (compressed_config({"num_bits": 4, "strategy": "channel"}), words_pack(4, -1)),
     "w4a16-asym": (
@@ -396,6 +399,23 @@ REFUSED: list[tuple[dict[str, Any], Pack, str]] = [
     ({"bits": 4}, gptq_pack(), "quantized with None, which is not supported"),
     (gptq_config(bits=3), gptq_pack(), "gptq: 3 bits is not supported; supported: 4 and 8 bits"),
     (gptq_config(checkpoint_format="marlin"), gptq_pack(), "checkpoint_format 'marlin' is not supported"),
+    (
+        gptq_config(checkpoint_format="gptq_v2", format="gptq"),
+        gptq_pack(),
+        "checkpoint_format 'gptq_v2' beside format 'gptq'",
+    ),
+    (
+        gptq_config(group_size=64),
+        gptq_pack(),
+        r"q_proj\.scales has a scale for each 32 inputs, but the quantization_config says group_size 64",
+    ),
+    (
+        gptq_config(group_size=-1),
+        gptq_pack(),
+        "has a scale for each 32 inputs, but the quantization_config says group_size -1",
+    ),
+    (gptq_config(), gptq_pack(group=-1), "has a scale for each 128 inputs, but the quantization_config says group_size 32"),
+    (gptq_config(dynamic={".*up_proj": {"group_size": 16}}), gptq_pack(), r"up_proj\.scales has .* says group_size 16"),
     (gptq_config(pack_dtype="int16"), gptq_pack(), "pack_dtype 'int16' is not supported"),
     (awq_config(version="gemv"), awq_pack(32), "awq: version 'gemv' is not supported; supported: gemm"),
     (awq_config(bits="4"), awq_pack(32), "bits of the quantization_config must be an integer, but is '4'"),

@@ -29,6 +29,7 @@ from octavo.weights.quantized.source import (
 from octavo.weights.quantized.unpack import add_to_codes, unpack_columns, unpack_rows
 
 _FORMATS = {"gptq": True, "gptq_v2": False}  # whether stored zeros are less by 1
+_FORMAT_KEYS = ("checkpoint_format", "format")
 _RULE_KEYS = {"bits", "group_size", "desc_act", "sym", "mse", "pack_dtype", "method", "format"}
 
 
@@ -41,11 +42,14 @@ class GPTQ:
         """LoadError for a format, a number of bits or a rule that is not supported."""
         self._source = source
         self._settings = settings
-        form = settings.text("checkpoint_format", "format", default="gptq")
+        form, other = (settings.text(*keys, default="gptq") for keys in (_FORMAT_KEYS, _FORMAT_KEYS[::-1]))
         if form not in _FORMATS:
             raise settings.refuse(f"checkpoint_format {form!r}", " and ".join(_FORMATS))
+        if form != other:
+            raise settings.refuse(f"checkpoint_format {form!r} beside format {other!r}", "the same in both")
         self._is_first_version = _FORMATS[form]
         self._bits = self._check_bits(settings.integer("bits", "w_bit", default=4))
+        self._group_size = settings.get("group_size", "q_group_size")
         pack = settings.text("pack_dtype", default="int32")
         if pack != "int32":
             raise settings.refuse(f"pack_dtype {pack!r}", "int32")
@@ -56,7 +60,8 @@ class GPTQ:
         source, qweight, qzeros, scales = self._source, f"{name}.qweight", f"{name}.qzeros", f"{name}.scales"
         if source.type_name(qweight) is None:
             return None
-        bits = self._bits_of(name)
+        rule = self._rule_of(name)
+        bits = self._check_bits(rule.get("bits", self._bits))
         codes_per_word = 32 // bits
         words, outputs = matrix_shape(source, qweight, "I32")
         inputs = words * codes_per_word
@@ -65,6 +70,7 @@ class GPTQ:
         expect_shape(source, scales, (groups, outputs))
         expect_shape(source, qzeros, (groups, -(-outputs // codes_per_word)), "I32")
         packing = Packing("int4" if bits == 4 else "int8", group_of(source, name, inputs, groups), dtype, "zero")
+        self._check_group_size(scales, rule.get("group_size", self._group_size), inputs, groups)
         has_index = source.type_name(f"{name}.g_idx") is not None
         if has_index:
             expect_shape(source, f"{name}.g_idx", (inputs,), "I32", "I64")
@@ -83,14 +89,24 @@ class GPTQ:
         names = (qweight, qzeros, scales, *((f"{name}.g_idx",) if has_index else ()))
         return stored_projection(source, (outputs, inputs), packing, names, load)
 
-    def _bits_of(self, name: str) -> int:
-        """Of a module, by the first rule that matches its name."""
+    def _rule_of(self, name: str) -> dict[str, Any]:
+        """Of a module, the first that matches its name."""
         for pattern, rule in self._rules:
             if pattern.match(name):
                 if rule is None:
                     raise LoadError(f"{self._source.path}: a dynamic rule leaves {name} out, but it is stored quantized")
-                return self._check_bits(rule.get("bits", self._bits))
-        return self._bits
+                return rule
+        return {}
+
+    def _check_group_size(self, scales: str, said: Any, inputs: int, groups: int) -> None:
+        """LoadError where so many groups are not of the size that the configuration says (-1: all inputs)."""
+        if type(said) is not int or said < -1 or said == 0:
+            return
+        if groups != (1 if said == -1 else -(-inputs // said)):
+            raise LoadError(
+                f"{self._source.path}: tensor {scales} has a scale for each {inputs // groups} inputs, but the "
+                f"quantization_config says group_size {said}; correct that if it is the tensors that are right"
+            )
 
     def _read_rules(self, dynamic: Any) -> list[tuple[re.Pattern[str], dict[str, Any] | None]]:
         """Pattern -> settings, None for modules that are left out ("-:")."""
