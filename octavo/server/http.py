@@ -5,6 +5,7 @@ from __future__ import annotations
 from asyncio import Transport
 from collections import deque
 from functools import partial
+from typing import Any
 
 import uvicorn
 from starlette.types import ASGIApp
@@ -46,6 +47,8 @@ class BoundedProtocol(HttpToolsProtocol):
         self._unanswered.append(self.cycle)
         if 0 < len(self.pipeline) <= MAX_PIPELINED:
             self.flow.resume_reading()
+        if self.parser.get_http_version() == "1.0":
+            _send_unchunked(self.cycle)
         self.scope["octavo.write_chunk"] = partial(write_chunk, self.cycle)  # type: ignore[typeddict-unknown-key]
 
     def on_body(self, body: bytes) -> None:
@@ -68,13 +71,26 @@ class BoundedProtocol(HttpToolsProtocol):
 
 
 def write_chunk(cycle: RequestResponseCycle, data: bytes) -> bool:
-    """Send a piece (not empty) of an answer that has begun and is sent in chunks, as `cycle.send` does, in a tenth of its
+    """Send a piece (not empty) of an answer that has begun and is sent in pieces, as `cycle.send` does, in a tenth of its
     time. Whether it was sent: not while the connection's buffer is full."""
     if cycle.flow.write_paused:
         return False
     if not cycle.disconnected:
-        cycle.transport.write(b"%x\r\n%b\r\n" % (len(data), data))
+        cycle.transport.write(b"%x\r\n%b\r\n" % (len(data), data) if cycle.chunked_encoding else data)
     return True
+
+
+def _send_unchunked(cycle: RequestResponseCycle) -> None:
+    """For a client of HTTP/1.0, which knows no chunks: an answer without a length ends with the connection, which uvicorn
+    closes for such a client in any case (RFC 9112, 6.3)."""
+    send = cycle.send
+    cycle.chunked_encoding = False
+
+    async def send_piece(message: Any) -> None:
+        cycle.expected_content_length = len(message.get("body", b""))  # all of it may go out
+        await send(message)
+
+    cycle.send = send_piece  # type: ignore[method-assign]
 
 
 def http_config(app: ASGIApp, closing_seconds: int, config: EngineConfig) -> uvicorn.Config:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 from typing import Any
 
 import pytest
@@ -238,3 +239,20 @@ def test_every_event_is_one_line_of_strict_json(server: RunningServer) -> None:
     events = server.events(TEXT, {"prompt": "a", "max_tokens": len(ids)}, x_request_id="lines")
     assert joined(events) == text
     assert "\ufffd" not in json.dumps(events, ensure_ascii=False)
+
+
+@pytest.mark.parametrize("stream", [True, False])
+def test_a_client_of_http_1_0_gets_no_chunks(server: RunningServer, stream: bool) -> None:
+    whole = {"prompt": "Hello", "max_tokens": 200, "ignore_eos": True, "temperature": 0}
+    expected = server.post(TEXT, whole).json()["choices"][0]["text"]
+    body = json.dumps({**whole, "stream": stream}).encode()
+    head = f"POST {TEXT} HTTP/1.0\r\nconnection: keep-alive\r\ncontent-type: application/json\r\n"
+    with socket.create_connection(server.listener.getsockname()[:2], timeout=10) as connection:
+        connection.sendall(f"{head}content-length: {len(body)}\r\n\r\n".encode() + body)
+        received = b"".join(iter(lambda: connection.recv(65536), b""))
+    fields, _, content = received.partition(b"\r\n\r\n")
+    assert b"\r\nconnection: close" in fields
+    assert b"transfer-encoding" not in fields
+    assert (b"\r\ncontent-length: %d" % len(content) in fields) != stream
+    text = joined(decode_events(content.decode())) if stream else json.loads(content)["choices"][0]["text"]
+    assert text == expected
