@@ -70,32 +70,18 @@ def embed_prompts(
     session: Session, prompts: Any, params: Any, tokenization: Mapping[str, Any] | None, run: Run
 ) -> list[EmbeddingRequestOutput]:
     """A vector for each prompt. ValidationError as `pool_prompts`, and where the model does not embed."""
-    if not _has_task(session, "embed"):
-        raise ValidationError(
-            "Embedding API is not supported by this model. Try converting the model using `--convert embed`."
-        )
-    return [
-        EmbeddingRequestOutput(
-            one.request_id, EmbeddingOutput(one.outputs.data.tolist()), one.prompt_token_ids, one.num_cached_tokens
-        )
-        for one in pool_prompts(session, prompts, params, "embed", tokenization, run)
-    ]
+    _check_task(session, "embed", "Embedding")
+    results = pool_prompts(session, prompts, params, "embed", tokenization, run)
+    return [EmbeddingRequestOutput(**_as_list(one, EmbeddingOutput)) for one in results]
 
 
 def classify_prompts(
     session: Session, prompts: Any, params: Any, tokenization: Mapping[str, Any] | None, run: Run
 ) -> list[ClassificationRequestOutput]:
     """The probabilities of the classes for each prompt. ValidationError as `pool_prompts`, and where there are none."""
-    if not _has_task(session, "classify"):
-        raise ValidationError(
-            "Classification API is not supported by this model. Try converting the model using `--convert classify`."
-        )
-    return [
-        ClassificationRequestOutput(
-            one.request_id, ClassificationOutput(one.outputs.data.tolist()), one.prompt_token_ids, one.num_cached_tokens
-        )
-        for one in pool_prompts(session, prompts, params, "classify", tokenization, run)
-    ]
+    _check_task(session, "classify", "Classification")
+    results = pool_prompts(session, prompts, params, "classify", tokenization, run)
+    return [ClassificationRequestOutput(**_as_list(one, ClassificationOutput)) for one in results]
 
 
 def score_pairs(
@@ -128,9 +114,17 @@ def score_pairs(
     ]
 
 
-def _has_task(session: Session, task: str) -> bool:
+def _check_task(session: Session, task: str, api: str) -> None:
     pooling = session.intake.pooling
-    return pooling is not None and task in pooling.tasks
+    if pooling is None or task not in pooling.tasks:
+        raise ValidationError(
+            f"{api} API is not supported by this model. Try converting the model using `--convert {task}`."
+        )
+
+
+def _as_list(one: Result, output: Callable[[list[float]], Any]) -> dict[str, Any]:
+    """The fields of a result whose numbers are a list in an `output`."""
+    return {**vars(one), "outputs": output(one.outputs.data.tolist())}
 
 
 def _pool(
