@@ -13,17 +13,20 @@ thread_local char last_error[256] = "";
 constexpr int kMaxThreads = 1024;
 constexpr int kMaxCpus = 1024;  // bits of cpu_set_t
 
-// Where an output lies, and how many from there on lie side by side.
-struct Place {
-  int64_t panel, lane, run;
+// The outputs [first, last) that lie side by side in a panel from `lane` on.
+struct Run {
+  int64_t panel, lane, first, last;
 };
 
-Place place_of(const Weight& weight, int64_t output) {
-  const int64_t width = weight.gated() ? weight.panel_width / 2 : weight.panel_width;
-  const bool up = weight.gated() && output >= weight.columns();
-  const int64_t index = up ? output - weight.columns() : output;
-  const int64_t limit = weight.columns() - index;
-  return {index / width, index % width + (up ? width : 0), std::min(width - index % width, limit)};
+// Of the outputs [first, last), each panel's: of a gated weight its gates, then its ups.
+template <class Function>
+void for_runs(const Weight& weight, int64_t panel, int64_t first, int64_t last, Function&& function) {
+  const int64_t columns = weight.columns(), width = weight.gated() ? weight.panel_width / 2 : weight.panel_width;
+  for (int64_t half = 0; half * columns < weight.out; ++half) {
+    const int64_t start = half * columns + panel * width, end = half * columns + std::min(columns, (panel + 1) * width);
+    const int64_t from = std::max(first, start), to = std::min(last, end);
+    if (from < to) function(Run{panel, half * width + from - start, from, to});
+  }
 }
 
 // Why there is no weight of this kind, or null.
@@ -52,32 +55,29 @@ octavo_weight* new_weight(octavo_context& context, const Weight& shape) {
 bool rounds(const Weight& view) {
   if (view.format == kInt4A16 || view.format == kInt4A8) return view.scale == kFloat16 && view.offset == kLeast;
   if (view.format >= kGroupedInt8A16 && view.format <= kFloat4A8) return false;
-  return view.format < kDTypes || (view.scale == kFloat32 && view.offset == kNoOffset && (view.format != kFloat8 || view.group == 0));
+  const bool is_plain = view.scale == kFloat32 && view.offset == kNoOffset && (view.format != kFloat8 || view.group == 0);
+  return view.format < kDTypes || is_plain;
 }
 
-// Threads take whole panels: `put` gets the rows of one call that fall into a panel, the first of them and how many.
+// Threads take whole panels, as gates and ups share lines of memory, and in some formats bytes.
 template <class Put>
 void for_panels(octavo_context& context, const Weight& view, int64_t first, int64_t count, int64_t bytes, Put&& put) {
-  std::vector<int64_t> starts;
-  for (int64_t row = first; row < first + count; row += place_of(view, row).run) starts.push_back(row);
-  pool::parallel(threads_for(context, bytes, 64 * 1024), static_cast<int64_t>(starts.size()), [&](int64_t item, int) {
-    const Place place = place_of(view, starts[item]);
-    put(place, starts[item] - first, std::min(place.run, first + count - starts[item]));
-  });
+  pool::parallel(threads_for(context, bytes, 64 * 1024), view.panels,
+                 [&](int64_t panel, int) { for_runs(view, panel, first, first + count, put); });
 }
 
 void pack(octavo_context& context, const Weight& view, const char* rows, int32_t dtype, int64_t first, int64_t count) {
   const LinearKernels& linear = *context.kernels->linear[view.format];
   const int64_t row_bytes = view.in * element_bytes(dtype);
-  for_panels(context, view, first, count, count * row_bytes, [&](const Place& place, int64_t row, int64_t run) {
-    linear.pack_weight(view, rows + row * row_bytes, dtype, place.panel, place.lane, run);
+  for_panels(context, view, first, count, count * row_bytes, [&](const Run& run) {
+    linear.pack_weight(view, rows + (run.first - first) * row_bytes, dtype, run.panel, run.lane, run.last - run.first);
   });
 }
 
 void put(octavo_context& context, const Weight& view, const CodedRows& rows, int64_t first, int64_t count) {
   const LinearKernels& linear = *context.kernels->linear[view.format];
-  for_panels(context, view, first, count, count * view.in, [&](const Place& place, int64_t row, int64_t run) {
-    linear.pack_codes(view, rows.from(row, view), place.panel, place.lane, run);
+  for_panels(context, view, first, count, count * view.in, [&](const Run& run) {
+    linear.pack_codes(view, rows.from(run.first - first, view), run.panel, run.lane, run.last - run.first);
   });
 }
 
@@ -192,8 +192,8 @@ int octavo_weight_put(octavo_context* context, octavo_weight* weight, const uint
     return fail(OCTAVO_INVALID, "codes in a weight of format %d", view.format);
   if (groups != (one_group ? 1 : ceil_div(view.in, view.group)) || (offsets != nullptr) != (view.offset != kNoOffset) ||
       (factors != nullptr) != (view.scale == kBytesAndFactors))
-    return fail(OCTAVO_INVALID, "%lld scales an output, or offsets or factors, do not fit a weight of format %d", number(groups),
-                view.format);
+    return fail(OCTAVO_INVALID, "%lld scales an output, or offsets or factors, do not fit a weight of format %d",
+                number(groups), view.format);
   if (one_group && view.format != kFloat8 && view.in > kMaxCodedInputs)
     return fail(OCTAVO_INVALID, "integers with one scale have at most %lld inputs, not %lld", number(kMaxCodedInputs),
                 number(view.in));
@@ -250,10 +250,10 @@ int octavo_weight_bias(octavo_weight* weight, const float* bias) {
   return guarded([&] {
     Weight& view = weight->view;
     weight->bias = std::make_unique<float[]>(view.panels * view.panel_width);
-    for (int64_t output = 0; output < view.out; ++output) {
-      const Place place = place_of(view, output);
-      weight->bias[place.panel * view.panel_width + place.lane] = bias[output];
-    }
+    for (int64_t panel = 0; panel < view.panels; ++panel)
+      for_runs(view, panel, 0, view.out, [&](const Run& run) {
+        std::copy(bias + run.first, bias + run.last, &weight->bias[panel * view.panel_width + run.lane]);
+      });
     view.bias = weight->bias.get();
     return static_cast<int>(OCTAVO_OK);
   });

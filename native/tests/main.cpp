@@ -17,13 +17,15 @@ using checks::same_bits;
 namespace {
 
 const char* const kIsas[] = {"amx", "avx512_bf16", "avx512", "avx2", "generic", "amx_emulated"};
-// A weight of random numbers, or codes, packed in two parts, the later one first.
+// A weight of random numbers, or codes, packed in two parts, the later one first, or in one.
 struct Packed {
   octavo_weight* weight;
 
-  Packed(const Handles& own, int32_t format, int32_t activation, int64_t in, int64_t out, uint64_t seed) {
+  Packed(const Handles& own, int32_t format, int32_t activation, int64_t in, int64_t out, uint64_t seed,
+         bool in_one = false) {
     Random random(seed);
-    const int64_t group = format == OCTAVO_INT8_A8 ? 64 : format >= OCTAVO_INT4_A16 ? 32 : 0, cut = random.integer(0, out);
+    const int64_t group = format == OCTAVO_INT8_A8 ? 64 : format >= OCTAVO_INT4_A16 ? 32 : 0;
+    const int64_t cut = in_one ? 0 : random.integer(0, out);
     weight = octavo_weight_new(own.context, format, group, scale_of(format), offset_of(format), activation, in, out);
     for (const bool tail : {true, false}) {
       const int64_t first = tail ? cut : 0, count = tail ? out - cut : cut;
@@ -73,7 +75,8 @@ struct Packed {
 void products(const char* isa, int32_t format, uint64_t seed) {
   Random random(seed);
   const int64_t unit = format < 3 ? 1 : 64;
-  const int64_t in = unit * random.integer(1, 130 / unit), out = 2 * random.integer(1, 75), rows = random.integer(1, 70);
+  const int64_t in = unit * random.integer(1, 130 / unit), out = 2 * random.integer(1, 75);
+  const int64_t rows = random.integer(1, seed % 2 ? 70 : 250);
   constexpr int32_t kKinds[] = {OCTAVO_NO_ACTIVATION, OCTAVO_SILU, OCTAVO_CLAMPED_SILU, OCTAVO_GELU,
                                 OCTAVO_UNGATED | OCTAVO_GELU_TANH, OCTAVO_UNGATED | OCTAVO_RELU};
   const int32_t activation = kKinds[seed % 6];
@@ -90,6 +93,18 @@ void products(const char* isa, int32_t format, uint64_t seed) {
     ok(octavo_embedding(own.context, packed.weight, ids.data(), rows, seed % 5 ? 1.0f : 0.3f, looked_up.data(), seed % 7 == 0),
        "embedding", isa);
     y.insert(y.end(), looked_up.begin(), looked_up.end());
+    return y;
+  });
+}
+
+// A panel's gates and ups in one call, which is long enough for several threads.
+void gates(const char* isa, int32_t format) {
+  constexpr int64_t kIn = 8192, kOut = 32;
+  const std::vector<float> x = Random(1).reals(kIn);
+  same_bits("gates", isa, [&](const Handles& own) {
+    const Packed packed(own, format, OCTAVO_SILU, kIn, kOut, 1, true);
+    std::vector<float> y(kOut / 2);
+    ok(octavo_linear(own.context, packed.weight, x.data(), 1, y.data(), 0), "linear", isa);
     return y;
   });
 }
@@ -118,8 +133,10 @@ void experts(const char* isa, int32_t format, uint64_t seed) {
   Random random(seed);
   const int64_t unit = format < 3 ? 1 : 64;
   const int64_t width = unit * random.integer(1, 130 / unit), inner = unit * random.integer(1, 130 / unit);
-  const int64_t count = random.integer(1, 6), rows = random.integer(1, 80), chosen = random.integer(1, count);
-  const std::vector<float> x = random.reals(rows * width), logits = random.reals(rows * count), y0 = random.reals(rows * width);
+  const int64_t count = random.integer(1, 6), rows = random.integer(1, 80) * (seed % 2 ? 3 : 1);
+  const int64_t chosen = random.integer(1, count);
+  const std::vector<float> x = random.reals(rows * width), logits = random.reals(rows * count);
+  const std::vector<float> y0 = random.reals(rows * width);
   same_bits("experts", isa, [&](const Handles& own) {
     std::vector<std::unique_ptr<Packed>> kept;
     std::vector<const octavo_weight*> gate_up, down;
@@ -306,6 +323,7 @@ int main(int count, char** arguments) {
       for (int32_t dtype = 0; dtype < 5; ++dtype) attention(isa, dtype, seed);
       rows_alone(isa, seed);
     }
+    for (int32_t format = 0; format <= OCTAVO_FLOAT8; ++format) gates(isa, format);
     checks::sampling(isa, seeds);
     dequantized(isa);
     recorded(isa);
