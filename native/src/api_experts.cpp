@@ -7,11 +7,7 @@
 namespace octavo {
 namespace {
 
-constexpr int64_t kAssignments = 4096;      // (row, expert) pairs whose results are in memory at once
-constexpr int64_t kRowsPerItem = 96;        // packed activations of an item stay in a core's own cache
-constexpr int64_t kItemsPerThread = 4;      // enough for an even end, few enough to stream long runs of weights
-constexpr int64_t kItemBytes = 1 << 19;     // of weights, at most
-constexpr int64_t kSmallProduct = 1 << 15;  // multiply-adds below which waking threads costs more than it brings
+constexpr int64_t kAssignments = 4096;  // (row, expert) pairs whose results are in memory at once
 
 // The assignments of some rows, sorted by expert and in it by row.
 struct Assignments {
@@ -79,7 +75,7 @@ class GroupedProduct {
       tasks.push_back({group.weight, packed_ + group.start * view_.row_bytes, group.rows, group.blocks,
                        y + group.start * view_.columns(), view_.columns(), false});
     pack(tasks, x, sources, gathered);
-    multiply(tasks);
+    Portions(kernels_, tasks.data(), static_cast<int64_t>(tasks.size()), threads_).run();
   }
 
   int64_t gathered_floats() const { return context_.threads * kernels_.max_rows * view_.in; }
@@ -91,13 +87,13 @@ class GroupedProduct {
   };
   struct Item {
     size_t group;
-    int64_t panel, block;
+    int64_t block;
   };
 
   void pack(const std::vector<LinearTask>& tasks, const float* x, const int64_t* sources, float* gathered) const {
     std::vector<Item> items;
     for (size_t g = 0; g < tasks.size(); ++g)
-      for (int64_t block = 0; block < tasks[g].blocks; ++block) items.push_back({g, 0, block});
+      for (int64_t block = 0; block < tasks[g].blocks; ++block) items.push_back({g, block});
     const int64_t share = view_.order == nullptr ? 0 : kernels_.max_rows * view_.in;  // of a thread, for rows in order
     float* ordered = static_cast<float*>(context_.ordered.reserve(static_cast<size_t>(context_.threads * share) * 4));
     pool::parallel(threads_, static_cast<int64_t>(items.size()), [&](int64_t index, int worker) {
@@ -113,25 +109,6 @@ class GroupedProduct {
       }
       inputs = order_inputs(*task.weight, inputs, rows, ordered + worker * share);
       kernels_.pack_rows(*task.weight, inputs, rows, task.packed + first * view_.row_bytes);
-    });
-  }
-
-  void multiply(const std::vector<LinearTask>& tasks) const {
-    const int64_t blocks_per_item = std::max<int64_t>(1, kRowsPerItem / kernels_.max_rows);
-    const int64_t share = view_.panels * static_cast<int64_t>(tasks.size()) / (kItemsPerThread * threads_);
-    const int64_t run = std::max<int64_t>(1, std::min({share, view_.panels, kItemBytes / view_.panel_bytes}));
-    std::vector<Item> items;
-    for (size_t g = 0; g < tasks.size(); ++g) {
-      const int64_t panels = tasks[g].blocks > blocks_per_item ? 1 : run;
-      for (int64_t panel = 0; panel < view_.panels; panel += panels)
-        for (int64_t block = 0; block < tasks[g].blocks; block += blocks_per_item) items.push_back({g, panel, block});
-    }
-    pool::parallel(threads_, static_cast<int64_t>(items.size()), [&](int64_t index, int) {
-      const Item& item = items[index];
-      const LinearTask& task = tasks[item.group];
-      const int64_t panels = task.blocks > blocks_per_item ? 1 : run;
-      multiply_panels(kernels_, task, item.panel, std::min(item.panel + panels, view_.panels), item.block,
-                      std::min(item.block + blocks_per_item, task.blocks));
     });
   }
 

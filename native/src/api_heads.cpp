@@ -6,9 +6,7 @@
 namespace octavo {
 namespace {
 
-constexpr int64_t kRowsPerItem = 96;        // packed activations of an item stay in a core's own cache
-constexpr int64_t kSmallProduct = 1 << 15;  // multiply-adds below which waking threads costs more than it brings
-constexpr int64_t kSmallCopy = 1 << 15;     // floats
+constexpr int64_t kSmallCopy = 1 << 15;  // floats
 
 // An item is one head and a run of rows: their parts are gathered and packed by one thread in memory of its own.
 class HeadProducts {
@@ -22,7 +20,7 @@ class HeadProducts {
 
   void run(const float* x, int64_t rows, float* y) {
     const int threads = threads_for(context_, heads_ * rows * view_.in * view_.out, kSmallProduct);
-    const int64_t run = std::min(rows, std::max<int64_t>(1, kRowsPerItem / kernels_.max_rows) * kernels_.max_rows);
+    const int64_t run = std::min(rows, std::max<int64_t>(1, kPortionRows / kernels_.max_rows) * kernels_.max_rows);
     packed_bytes_ = ceil_div(run * view_.row_bytes, 64) * 64;
     floats_ = kernels_.max_rows * view_.in;
     packed_ = static_cast<char*>(context_.activations.reserve(static_cast<size_t>(threads * packed_bytes_ + 64)));
@@ -47,7 +45,7 @@ class HeadProducts {
         std::copy_n(x + ((first + start + r) * heads_ + head) * in, in, gathered + r * in);
       kernels_.pack_rows(weight, gathered, count, packed + start * view_.row_bytes);
     }
-    multiply_panels(kernels_, task, 0, view_.panels, 0, task.blocks);
+    Portions(kernels_, &task, 1, 1).run();
   }
 
   octavo_context& context_;

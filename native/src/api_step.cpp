@@ -7,8 +7,7 @@
 namespace octavo {
 namespace {
 
-constexpr int64_t kRowsPerPass = 512;       // packed activations of a pass stay in the shared cache
-constexpr int64_t kSmallProduct = 1 << 15;  // multiply-adds below which waking threads costs more than it brings
+constexpr int64_t kRowsPerPass = 512;  // packed activations of a pass stay in the shared cache
 
 struct Product {
   octavo_context& context;
@@ -36,7 +35,7 @@ struct Product {
       const int64_t count = std::min(kRowsPerPass, rows - row);
       LinearTask task{&view, nullptr, count, ceil_div(count, kernels.max_rows), y + row * stride, stride, accumulate};
       pack(task, x + row * view.in, packed, threads);
-      Portions(kernels, task, threads).run();
+      Portions(kernels, &task, 1, threads).run();
     }
   }
 };

@@ -1,4 +1,4 @@
-// How a product is divided among threads.
+// How products are divided among threads.
 #pragma once
 
 #include <algorithm>
@@ -8,37 +8,36 @@
 
 namespace octavo {
 
-// Some panels by some row blocks, on the calling thread.
-inline void multiply_panels(const LinearKernels& kernels, const LinearTask& task, int64_t first_panel, int64_t last_panel,
-                            int64_t first_block, int64_t last_block) {
-  for (int64_t panel = first_panel; panel < last_panel; ++panel)
-    kernels.multiply(task, {panel, first_block, last_block, panel > first_panel, panel + 1 == last_panel});
-}
+constexpr int64_t kSmallProduct = 1 << 15;  // multiply-adds below which waking threads costs more than it brings
+constexpr int64_t kPortionRows = 96;        // whose packed activations stay in a core's own cache
 
-// Threads claim runs of neighbouring portions, each of which asks for the panel of the next: long ones at first, as memory
-// is read best, and single ones at the end, so that all end together.
+// Products with weights of one shape. Threads claim runs of neighbouring portions, each of which asks for the panel of the
+// next: long ones at first, as memory is read best, and single ones at the end, so that all end together.
 class Portions {
  public:
-  Portions(const LinearKernels& kernels, const LinearTask& task, int threads)
-      : kernels_(kernels),
-        task_(task),
-        threads_(threads),
-        blocks_(std::max<int64_t>(1, kRows / kernels.max_rows)),
-        row_portions_(ceil_div(task.blocks, blocks_)),
-        longest_(std::max<int64_t>(1, kRunBytes / task.weight->panel_bytes) * row_portions_),
-        count_(task.weight->panels * row_portions_) {}
+  Portions(const LinearKernels& kernels, const LinearTask* tasks, int64_t products, int threads)
+      : kernels_(kernels), tasks_(tasks), threads_(threads), blocks_(std::max<int64_t>(1, kPortionRows / kernels.max_rows)) {
+    const Weight& weight = *tasks->weight;
+    for (int64_t t = 0; t < products; ++t) count_ += count_of(tasks[t]);
+    longest_ = std::max<int64_t>(1, kRunBytes / weight.panel_bytes) * (count_ / (products * weight.panels));
+  }
 
   void run() {
-    pool::parallel(static_cast<int>(threads_), threads_, [&](int64_t, int) {
+    if (threads_ == 1) return multiply(0, count_);
+    pool::parallel(threads_, threads_, [&](int64_t, int) {
       int64_t first = 0, last = 0;
       while (claim(first, last)) multiply(first, last);
     });
   }
 
  private:
-  static constexpr int64_t kRows = 96;           // whose packed activations stay in a core's own cache
   static constexpr int64_t kRunBytes = 1 << 19;  // of weights: nobody waits long for a thread that lost its core
 
+  // Of a panel; and of all.
+  int64_t row_portions(const LinearTask& task) const { return ceil_div(task.blocks, blocks_); }
+  int64_t count_of(const LinearTask& task) const { return task.weight->panels * row_portions(task); }
+
+  // Nothing but the counter is shared: what the product reads was there before the pool was called.
   bool claim(int64_t& first, int64_t& last) {
     first = next_.load(std::memory_order_relaxed);
     do {
@@ -49,23 +48,28 @@ class Portions {
   }
 
   void multiply(int64_t first, int64_t last) const {
-    const int64_t first_panel = first / row_portions_, last_panel = (last - 1) / row_portions_;
-    int64_t panel = first_panel, block = first % row_portions_ * blocks_;
+    for (const LinearTask* task = tasks_; last > 0; ++task) {
+      const int64_t count = count_of(*task);
+      if (first < count) multiply(*task, first, std::min(last, count));
+      first = std::max<int64_t>(0, first - count);
+      last -= count;
+    }
+  }
+
+  void multiply(const LinearTask& task, int64_t first, int64_t last) const {
+    const int64_t portions = row_portions(task), first_panel = first / portions, last_panel = (last - 1) / portions;
     for (int64_t i = first; i < last; ++i) {
-      const int64_t end = std::min(block + blocks_, task_.blocks);
-      kernels_.multiply(task_, {panel, block, end, panel > first_panel, panel == last_panel});
-      if (end < task_.blocks) {
-        block = end;
-      } else {
-        block = 0;
-        ++panel;
-      }
+      const int64_t panel = i / portions, block = i % portions * blocks_;
+      const int64_t end = std::min(block + blocks_, task.blocks);
+      kernels_.multiply(task, {panel, block, end, panel > first_panel, panel == last_panel});
     }
   }
 
   const LinearKernels& kernels_;
-  const LinearTask& task_;
-  const int64_t threads_, blocks_, row_portions_, longest_, count_;
+  const LinearTask* const tasks_;
+  const int threads_;
+  const int64_t blocks_;  // of rows, at most, in a portion
+  int64_t count_ = 0, longest_ = 0;
   std::atomic<int64_t> next_{0};
 };
 
