@@ -56,14 +56,14 @@ INLINE Floats activate_ungated(const Weight& weight, Floats x) {
   return weight.activation == kNoActivation ? x : activate(weight.activation - kUngated, x);
 }
 
-// Where a block's results of a panel go: by the time that they are there so are the lines, for which the stores would have to
-// wait. Those of few rows are in the cache as it is.
+// Where a block's results of a panel go: by the time that they are there so are the lines, for which the stores would have
+// to wait. Those of few rows are in the cache as it is.
 INLINE void fetch_results(const LinearTask& task, int64_t panel, int64_t row, int64_t rows) {
   if (task.blocks < 4) return;
   const Weight& weight = *task.weight;
-  const int64_t columns = weight.columns(), width = weight.gated() ? weight.panel_width / 2 : weight.panel_width;
-  const float* y = task.y + row * columns + panel * width;
-  for (int64_t r = 0; r < rows; ++r, y += columns)
+  const int64_t width = weight.gated() ? weight.panel_width / 2 : weight.panel_width;
+  const float* y = task.y + row * task.stride + panel * width;
+  for (int64_t r = 0; r < rows; ++r, y += task.stride)
     for (int64_t c = 0; c < width; c += kLanes) __builtin_prefetch(y + c, 1);
 }
 
