@@ -6,8 +6,8 @@
 
 namespace octavo::OCTAVO_ISA {
 
-// Few rows are met as quickly as memory brings a panel. What they read once need not stay in any cache, where it would take the
-// place of what is read again: the keys and values, and all that the engine does between two steps. For more rows the
+// Few rows are met as quickly as memory brings a panel. What they read once need not stay in any cache, where it would take
+// the place of what is read again: the keys and values, and all that the engine does between two steps. For more rows the
 // second-level cache is near enough, and has room for a panel.
 constexpr int kFewRows = 4;
 constexpr int64_t kFewRowsAhead = 4096, kAhead = 16384;  // bytes

@@ -1,5 +1,5 @@
-// Products with E4M3 weights in vector registers: codes are widened there, once for all rows of a block, and each group's sums
-// are scaled as they are added to the total.
+// Products with E4M3 weights in vector registers: codes are widened there, once for all rows of a block, and each group's
+// sums are scaled as they are added to the total.
 #include "float8.h"
 
 #include <utility>

@@ -15,6 +15,10 @@ namespace {
 constexpr int64_t kPanel = kLanes * kLinearVectors;
 template <class Format>
 constexpr int64_t kStepBytes = kPanel * Format::depth * static_cast<int64_t>(sizeof(typename Format::Element));
+// With each step. One of several blocks asks for half a step or less of the next panel (ahead.h), which is one line; of a
+// panel that nobody asked for that is every other line.
+template <class Format, bool kAlone>
+constexpr int64_t kAsked = kAlone ? kStepBytes<Format> : 64;
 
 template <class Format, int kRows, bool kAlone>
 INLINE void tile(const typename Format::Scalar* block, const typename Format::Element* w, int64_t steps, Ahead& ahead,
@@ -24,7 +28,7 @@ INLINE void tile(const typename Format::Scalar* block, const typename Format::El
   for (int64_t step = 0; step < steps; step += kChunkSteps) {
     const typename Format::Scalar* a = place_of(block, kRows, step);
     for (const auto* end = a + steps_until(step, steps); a != end; ++a) {
-      ask<kLocality<kRows, kAlone>, kAlone ? kStepBytes<Format> : 64>(asked);
+      ask<kLocality<kRows, kAlone>, kAsked<Format, kAlone>>(asked);
       typename Format::Vector b[kLinearVectors];
       UNROLL for (int v = 0; v < kLinearVectors; ++v) b[v] = Format::load_step(w + v * kLanes * Format::depth);
       UNROLL for (int r = 0; r < kRows; ++r) UNROLL for (int v = 0; v < kLinearVectors; ++v)
@@ -76,7 +80,8 @@ void multiply(const LinearTask& task, const Portion& portion) {
   for (int64_t b = portion.first_block; b < portion.last_block; ++b) {
     const int64_t row = task.first_row(b), rows = task.first_row(b + 1) - row;
     fetch_results(task, portion.panel, row, rows);
-    const Block compute = task.blocks == 1 ? select_block<Format, true>(rows, Rows{}) : select_block<Format, false>(rows, Rows{});
+    const Block compute = task.blocks == 1 ? select_block<Format, true>(rows, Rows{})
+                                           : select_block<Format, false>(rows, Rows{});
     compute(task, portion.panel, row, ahead_of(task, portion, b, steps, kStepBytes<Format>));
   }
 }

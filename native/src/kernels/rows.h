@@ -1,5 +1,5 @@
-// How activations are packed that vectors multiply: in chunks of some steps, in each of them one row behind the other, so that
-// a row is stored as it comes and its place is a constant distance from the first one's.
+// How activations are packed that vectors multiply as floats: in chunks of some steps, in each of them one row behind the
+// other, so that a row is stored as it comes and its place is a constant distance from the first one's.
 #pragma once
 
 #include "simd.h"
@@ -14,8 +14,8 @@ INLINE int64_t packed_row_bytes(int64_t steps) {
   return ceil_div(steps, kChunkSteps) * kChunkSteps * static_cast<int64_t>(sizeof(Scalar));
 }
 
-// The first of `rows` rows at a step; the others are kChunkSteps further each. And how many steps follow up to `last` that lie
-// side by side.
+// The first of `rows` rows at a step; the others are kChunkSteps further each. And how many steps up to `last`, which is not
+// one of them, lie side by side from there on.
 template <class Scalar>
 INLINE const Scalar* place_of(const Scalar* block, int64_t rows, int64_t step) {
   return block + (step - step % kChunkSteps) * rows + step % kChunkSteps;

@@ -18,9 +18,9 @@ constexpr int64_t element_bytes(int32_t dtype) { return dtype == kFloat32 ? 4 : 
 
 // ---- linear ------------------------------------------------------------------------------------------------------
 // How a weight is stored and multiplied: the three dtypes as they are; integers of 8 bits with a scale for each output;
-// integers of 4, 5, 6 or 8 bits with scales for each output and group of inputs, all of these multiplied by activations that are
-// rounded to 16 or 8 bits; E2M1, counted in halves, in the same way; and E4M3 with scales for groups, multiplied as bfloat16 or
-// float32.
+// integers of 4, 5, 6 or 8 bits with scales for each output and group of inputs, all of these multiplied by activations that
+// are rounded to 16 or 8 bits; E2M1, counted in halves, in the same way; and E4M3 with scales for groups, multiplied as
+// bfloat16 or float32.
 enum Format : int32_t {
   kInt8A16 = 3,
   kInt8A8 = 4,
@@ -37,12 +37,15 @@ enum Format : int32_t {
   kFloat8 = 15,
   kFormats = 16
 };
-// What a code of 0 stands for: scale * -128 (or -8, -16, -32), scale * -zero with a zero of 8 bits, or a float16 of its own (a byte where there are factors).
+// What a code of 0 stands for: scale * -128 (or -8, -16, -32), scale * -zero with a zero of 8 bits, or a float16 of its own
+// (a byte where there are factors).
 enum Offset : int32_t { kNoOffset = 0, kZero = 1, kLeast = 2, kOffsets = 3 };
 // Scales are of a dtype; or they, and least values, are signed bytes by a float16 factor for each block of inputs.
 enum Scale : int32_t { kBytesAndFactors = kDTypes, kScales = 4 };
 constexpr int64_t kBlockInputs = 256;
-[[gnu::always_inline]] constexpr int64_t scale_bytes(int32_t scale) { return scale == kBytesAndFactors ? 1 : element_bytes(scale); }
+[[gnu::always_inline]] constexpr int64_t scale_bytes(int32_t scale) {
+  return scale == kBytesAndFactors ? 1 : element_bytes(scale);
+}
 [[gnu::always_inline]] constexpr int64_t offset_bytes(int32_t scale, int32_t offset) {
   return offset == kNoOffset ? 0 : offset == kZero || scale == kBytesAndFactors ? 1 : 2;
 }
@@ -99,7 +102,7 @@ struct LinearTask {
 // What is computed at once: a panel by some of the task's row blocks.
 struct Portion {
   int64_t panel, first_block, last_block;
-  bool is_fetched;  // the panel was asked for during the one before it
+  bool is_fetched;  // the panel was asked for during the one before it, by the same thread
   bool is_last;     // else the next panel comes next, and may be asked for meanwhile
 };
 
@@ -217,7 +220,8 @@ using CacheWrite = void (*)(const CacheShape& shape, char* layer, int64_t slot, 
 [[gnu::always_inline]] inline int64_t attention_scratch_bytes(const CacheShape& shape) {
   const int64_t scores = kAttentionRows * kTileTokens * kTilesPerStep;
   const int64_t widened = shape.dtype < kCacheInt8 ? 0 : kTilesPerStep * (shape.key_elements() + shape.value_elements());
-  return 4 * (kAttentionRows * shape.key_rows + scores + 2 * partial_floats(shape) + shape.value_elements() + widened) + 1024;
+  const int64_t queries = kAttentionRows * shape.key_rows, accumulators = 2 * partial_floats(shape);
+  return 4 * (queries + scores + accumulators + shape.value_elements() + widened) + 1024;
 }
 
 // ---- sampling ----------------------------------------------------------------------------------------------------
