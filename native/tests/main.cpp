@@ -40,9 +40,14 @@ struct Packed {
     ok(octavo_weight_pack(own.context, weight, rows.data(), dtype, first, count), "pack", own.isa);
   }
   void put(const Handles& own, Random& random, int32_t format, int64_t in, int64_t first, int64_t count) {
-    const bool has_offsets = offset_of(format) != OCTAVO_NO_OFFSET, has_factors = scale_of(format) == OCTAVO_BYTES_AND_FACTORS;
+    const bool has_offsets = offset_of(format) != OCTAVO_NO_OFFSET;
+    const bool has_factors = scale_of(format) == OCTAVO_BYTES_AND_FACTORS;
     const int64_t groups = in / 32, blocks = (in + 255) / 256 * (offset_of(format) == OCTAVO_LEAST ? 2 : 1);
-    const int64_t bits = format == OCTAVO_FLOAT8 ? 0xf7 : format >= OCTAVO_FLOAT4_A16 ? 15 : format >= OCTAVO_INT6_A16 ? 63 : has_factors ? 31 : 255;
+    const int64_t bits = format == OCTAVO_FLOAT8         ? 0xf7
+                         : format >= OCTAVO_FLOAT4_A16 ? 15
+                         : format >= OCTAVO_INT6_A16   ? 63
+                         : has_factors                 ? 31
+                                                       : 255;
     const std::vector<uint8_t> codes = bytes(random, count * in, bits), offsets = bytes(random, count * groups, 255);
     const std::vector<uint8_t> byte_scales = bytes(random, count * groups, 255);
     const std::vector<char> scales = random.elements(count * groups, OCTAVO_BFLOAT16);
@@ -90,7 +95,8 @@ void products(const char* isa, int32_t format, uint64_t seed) {
     std::vector<int32_t> ids;
     for (int64_t i = 0; i < rows; ++i) ids.push_back(static_cast<int32_t>(i * 7 % out));
     std::vector<float> looked_up(static_cast<size_t>(rows * in), 1.0f);
-    ok(octavo_embedding(own.context, packed.weight, ids.data(), rows, seed % 5 ? 1.0f : 0.3f, looked_up.data(), seed % 7 == 0),
+    ok(octavo_embedding(own.context, packed.weight, ids.data(), rows, seed % 5 ? 1.0f : 0.3f, looked_up.data(),
+                        seed % 7 == 0),
        "embedding", isa);
     y.insert(y.end(), looked_up.begin(), looked_up.end());
     return y;
@@ -181,19 +187,23 @@ void heads(const char* isa, int32_t format, uint64_t seed) {
 void rows_alone(const char* isa, uint64_t seed) {
   Random random(seed);
   const int64_t rows = random.integer(1, 300), width = random.integer(1, 200);
-  const std::vector<float> x = random.reals(rows * width), weight = random.reals(width), gates = random.reals(rows * 2 * width);
+  const std::vector<float> x = random.reals(rows * width), weight = random.reals(width);
+  const std::vector<float> pairs = random.reals(rows * 2 * width);
   same_bits("rows", isa, [&](const Handles& own) {
     std::vector<float> y(static_cast<size_t>(rows * width)), z = y;
     std::vector<int32_t> chosen;
     for (int64_t i = 0; i < rows; i += 3) chosen.push_back(static_cast<int32_t>(rows - 1 - i));
-    ok(octavo_layer_norm(own.context, x.data(), weight.data(), seed % 2 ? nullptr : weight.data(), rows, width, 1e-5f, y.data()),
+    ok(octavo_layer_norm(own.context, x.data(), weight.data(), seed % 2 ? nullptr : weight.data(), rows, width, 1e-5f,
+                         y.data()),
        "layer norm", isa);
     ok(octavo_rms_norm(own.context, x.data(), weight.data(), rows, width, 1e-5f, y.data(), seed % 2), "norm", isa);
     ok(octavo_soft_cap(own.context, y.data(), rows, width, 3.0f), "soft cap", isa);
-    ok(octavo_rms_norm_columns(own.context, y.data(), rows, width, width / 3, 2, weight.data(), width / 3, 1e-5f), "columns", isa);
-    ok(octavo_silu_and_multiply(own.context, gates.data(), rows, width, z.data()), "silu", isa);
+    ok(octavo_rms_norm_columns(own.context, y.data(), rows, width, width / 3, 2, weight.data(), width / 3, 1e-5f), "columns",
+       isa);
+    ok(octavo_silu_and_multiply(own.context, pairs.data(), rows, width, z.data()), "silu", isa);
     std::vector<float> some(chosen.size() * static_cast<size_t>(width));
-    ok(octavo_select_rows(own.context, x.data(), rows, width, chosen.data(), static_cast<int64_t>(chosen.size()), some.data()),
+    ok(octavo_select_rows(own.context, x.data(), rows, width, chosen.data(), static_cast<int64_t>(chosen.size()),
+                          some.data()),
        "select", isa);
     for (const std::vector<float>* part : {&z, &some}) y.insert(y.end(), part->begin(), part->end());
     return y;
@@ -289,7 +299,8 @@ void recorded(const char* isa) {
   const Handles own(isa, 2);
   Random random(5);
   const std::vector<char> rows = random.elements(20 * 30, 0);
-  octavo_weight* weight = octavo_weight_new(own.context, OCTAVO_FLOAT32, 0, OCTAVO_FLOAT32, OCTAVO_NO_OFFSET, OCTAVO_NO_ACTIVATION, 30, 20);
+  octavo_weight* weight = octavo_weight_new(own.context, OCTAVO_FLOAT32, 0, OCTAVO_FLOAT32, OCTAVO_NO_OFFSET,
+                                            OCTAVO_NO_ACTIVATION, 30, 20);
   ok(octavo_weight_pack(own.context, weight, rows.data(), OCTAVO_FLOAT32, 0, 20), "pack", isa);
   const std::vector<float> x = random.reals(4 * 30);
   std::vector<float> expected(80), y(80);
