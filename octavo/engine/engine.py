@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import logging
 import time
 from collections.abc import Callable
@@ -149,15 +148,19 @@ class Engine:
 
     def stats(self) -> EngineStats:
         """Counters and gauges as of now."""
-        stats = copy.copy(self._counters)
-        stats.num_running = len(self._scheduler.running)
-        stats.num_waiting = len(self._scheduler.waiting) + self._preparation.num_sequences
-        stats.num_blocks = self._pool.num_blocks
-        stats.num_free_blocks = self._pool.num_free
-        stats.num_preemptions = self._scheduler.num_preemptions
-        stats.num_swap_preemptions = self._scheduler.num_swap_preemptions
-        stats.num_evicted_blocks = self._pool.num_evictions
-        stats.num_copied_blocks = self._scheduler.num_copied_blocks
+        stats = msgspec.structs.replace(
+            self._counters,
+            num_running=len(self._scheduler.running),
+            num_waiting=len(self._scheduler.waiting) + self._preparation.num_sequences,
+            num_blocks=self._pool.num_blocks,
+            num_free_blocks=self._pool.num_free,
+            num_preemptions=self._scheduler.num_preemptions,
+            num_swap_preemptions=self._scheduler.num_swap_preemptions,
+            num_evicted_blocks=self._pool.num_evictions,
+            num_copied_blocks=self._scheduler.num_copied_blocks,
+            prefix_cache_queries=self._scheduler.num_queried_tokens,
+            prefix_cache_hits=self._scheduler.num_cached_tokens,
+        )
         if self._swap is not None:
             stats.num_swapped_out_blocks = self._swap.num_swapped_out
             stats.num_swapped_in_blocks = self._swap.num_swapped_in
@@ -165,8 +168,6 @@ class Engine:
             stats.num_used_host_blocks = len(self._swap.host)
             stats.external_cache_queries = self._scheduler.num_queried_tokens - self._scheduler.num_cached_tokens
             stats.external_cache_hits = self._scheduler.num_fetched_tokens
-        stats.prefix_cache_queries = self._scheduler.num_queried_tokens
-        stats.prefix_cache_hits = self._scheduler.num_cached_tokens
         return stats
 
     def reset_prefix_cache(self, reset_running_requests: bool = False) -> bool:

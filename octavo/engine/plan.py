@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Protocol
 
 import msgspec
@@ -36,19 +36,17 @@ class ScheduledRow(msgspec.Struct, gc=False):
     replaces_last: bool = False  # the first of new_block_ids takes the place of the table's last block, not the one behind
 
 
-@dataclass(slots=True)
-class BlockMoves:
+class BlockMoves(msgspec.Struct):
     """Whole blocks between the KV cache and slots of host memory: first all `outs`, then all `ins`."""
 
-    outs: list[tuple[int, int]] = field(default_factory=list)  # (block, slot)
-    ins: list[tuple[int, int]] = field(default_factory=list)  # (slot, block)
+    outs: list[tuple[int, int]] = []  # (block, slot)
+    ins: list[tuple[int, int]] = []  # (slot, block)
 
     def __bool__(self) -> bool:
         return bool(self.outs or self.ins)
 
 
-@dataclass(slots=True)
-class StepPlan:
+class StepPlan(msgspec.Struct):
     """`freed_rows` first, then `new_rows`, then the computation. Differences only: the runner keeps the rest. Freeing a
     row that is free already does nothing (it happens after a failed step).
 
@@ -61,12 +59,12 @@ class StepPlan:
     reads none that they write. A plan may have nothing but moves.
     """
 
-    freed_rows: list[int] = field(default_factory=list)
-    new_rows: list[NewRow] = field(default_factory=list)
-    scheduled: list[ScheduledRow] = field(default_factory=list)
-    block_copies: list[tuple[int, int]] = field(default_factory=list)
-    before: BlockMoves = field(default_factory=BlockMoves)
-    meanwhile: BlockMoves = field(default_factory=BlockMoves)
+    freed_rows: list[int] = []
+    new_rows: list[NewRow] = []
+    scheduled: list[ScheduledRow] = []
+    block_copies: list[tuple[int, int]] = []
+    before: BlockMoves = msgspec.field(default_factory=BlockMoves)
+    meanwhile: BlockMoves = msgspec.field(default_factory=BlockMoves)
 
     def __bool__(self) -> bool:
         """Whether there is anything to execute."""

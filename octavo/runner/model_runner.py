@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
 import numpy as np
@@ -11,10 +11,10 @@ from numpy.typing import NDArray
 from octavo.engine.plan import NewRow, RowResult, StepPlan
 from octavo.engine.request import TokenLogprobs
 from octavo.grammar.matchers import Matcher, Matchers
-from octavo.kernels.ops import Array, KVCache, Ops
+from octavo.kernels.ops import Array, Forward, KVCache, Ops
 from octavo.models.registry import Model
 from octavo.runner.host_memory import HostMemory
-from octavo.runner.rows import Rows, StepRows
+from octavo.runner.rows import Rows, StepRows, is_plain
 from octavo.sampling.sampler import NOT_FINITE
 from octavo.sampling.state import SamplingState
 
@@ -38,13 +38,16 @@ class ModelRunner:
     ) -> None:
         """`host`: memory for blocks of this cache, closed with it."""
         self._model: Model | None = model
-        self._forward = model.forward if model.config.is_foreign else ops.record(model.forward)
+        record = _as_it_is if model.config.is_foreign else ops.record
+        self._forward = record(model.forward)
+        self._to_logits = record(lambda batch, cache: model.logits(model.forward(batch, cache)))
         self._ops = ops
         self._cache = cache
         self._matchers = matchers
         self._logprobs_mode = logprobs_mode
         self._host = host
         self._vocab_size = model.config.vocab_size
+        self._most_logits = max(1, LOGITS_BYTES // (4 * self._vocab_size))  # rows
         self._rows = Rows(max_num_seqs, max_model_len, cache.block_size)
 
     @property
@@ -65,15 +68,18 @@ class ModelRunner:
         self._apply(plan)
         if not plan.scheduled:
             return []
+        if is_plain(plan.scheduled):
+            rows, batch = self._rows.plain_batch(plan.scheduled)
+            if len(rows) <= self._most_logits:
+                return self._sample([(0, self._to_logits(batch, self._cache))], rows)
+            return self._sample(self._logits(model, self._forward(batch, self._cache)), rows)
         step = StepRows.of(plan.scheduled)
         self._rows.check(step)
-        if step.is_plain:
-            return self._sample(model, self._forward(self._rows.plain_batch(step), self._cache), step.rows)
         scored_counts = self._rows.scored_counts(step)
         hidden = self._forward(self._rows.batch(step, scored_counts), self._cache)
         results = [RowResult() for _ in plan.scheduled]
         sampling = np.flatnonzero(step.samples)
-        drawn = self._sample(model, hidden[: len(sampling)], step.rows[sampling])
+        drawn = self._sample(self._logits(model, hidden[: len(sampling)]), step.rows[sampling])
         for place, result in zip(sampling.tolist(), drawn, strict=True):
             results[place] = result
         self._score(model, hidden[len(sampling) :], step, scored_counts, results)
@@ -89,7 +95,7 @@ class ModelRunner:
         """Give back weights and cache. Idempotent."""
         if self._model is not None:
             self._model = None
-            del self._forward
+            del self._forward, self._to_logits
             if self._host is not None:
                 self._host.close()
             self._cache.close()
@@ -108,14 +114,14 @@ class ModelRunner:
             if each.new_block_ids:
                 self._rows.append_blocks(each.row, each.new_block_ids, replaces_last=each.replaces_last)
 
-    def _sample(self, model: Model, hidden: Array, rows: NDArray[np.int64]) -> list[RowResult]:
-        """Draw a token after each hidden state [r, h] and append it to its row; one that fails concerns its row alone. The
+    def _sample(self, parts: Iterable[tuple[int, Array]], rows: NDArray[np.int64]) -> list[RowResult]:
+        """Draw a token from the logits of each row and append it there; one that fails concerns its row alone. The
         masks were computed beside the model, and those of the next step are computed beside its."""
         if self._matchers is not None and len(rows):
             self._matchers.wait()
         states = self._rows.states(rows.tolist())
         drawn: list[RowResult] = []
-        for start, logits in self._logits(model, hidden):
+        for start, logits in parts:
             drawn += self._ops.sample(logits, states[start : start + len(logits)], self._logprobs_mode)
         token_ids = [each.token_id for each in drawn]
         for state, token_id in zip(states, token_ids, strict=True):
@@ -123,7 +129,7 @@ class ModelRunner:
                 state.append(token_id)
         if self._matchers is not None:
             self._follow(self._matchers, states, token_ids)
-        self._rows.append_tokens(rows, np.array([-1 if token_id is None else token_id for token_id in token_ids]))
+        self._rows.append_tokens(rows, token_ids)
         return drawn
 
     def _matcher(self, new: NewRow) -> Matcher | None:
@@ -161,9 +167,12 @@ class ModelRunner:
 
     def _logits(self, model: Model, hidden: Array) -> Iterator[tuple[int, Array]]:
         """Logits [r, vocabulary] of hidden states [.., h], at most LOGITS_BYTES at a time, each with its first row."""
-        rows = max(1, LOGITS_BYTES // (4 * self._vocab_size))
-        for start in range(0, len(hidden), rows):
-            yield start, model.logits(hidden[start : start + rows])
+        for start in range(0, len(hidden), self._most_logits):
+            yield start, model.logits(hidden[start : start + self._most_logits])
+
+
+def _as_it_is(forward: Forward) -> Forward:
+    return forward
 
 
 @contextmanager

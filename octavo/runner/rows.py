@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,19 +22,15 @@ class StepRows:
     starts: NDArray[np.int64]
     counts: NDArray[np.int64]
     samples: NDArray[np.bool_]
-    is_plain: bool  # each row computes one token and draws the next: what most steps are
 
     @classmethod
     def of(cls, scheduled: Sequence[ScheduledRow]) -> StepRows:
         """s >= 1."""
-        counts = [each.num_tokens for each in scheduled]
-        samples = [each.sample for each in scheduled]
         return cls(
             np.array([each.row for each in scheduled], np.int64),
             np.array([each.start for each in scheduled], np.int64),
-            np.array(counts, np.int64),
-            np.array(samples, np.bool_),
-            counts.count(1) == len(counts) and False not in samples,
+            np.array([each.num_tokens for each in scheduled], np.int64),
+            np.array([each.sample for each in scheduled], np.bool_),
         )
 
     @property
@@ -54,6 +49,13 @@ class StepRows:
         return np.cumsum(self.counts)
 
 
+def is_plain(scheduled: Sequence[ScheduledRow]) -> bool:
+    """Whether each row computes one token and draws the next: what most steps are."""
+    return [each.num_tokens for each in scheduled].count(1) == len(scheduled) and False not in [
+        each.sample for each in scheduled
+    ]
+
+
 class Rows:
     """State of up to `max_num_seqs` sequences, one row each from admission to its end.
 
@@ -63,14 +65,15 @@ class Rows:
 
     def __init__(self, max_num_seqs: int, max_model_len: int, block_size: int) -> None:
         """ConfigError where the system has no addresses for so much."""
-        self.block_size = block_size
+        self.block_size, self.max_model_len = block_size, max_model_len
         try:
-            self.token_ids = np.zeros((max_num_seqs, max_model_len), np.int32)
+            self.token_ids = np.zeros((max_num_seqs, max_model_len + 1), np.int32)  # the last one is never computed
             self.block_tables = np.zeros((max_num_seqs, -(-max_model_len // block_size)), np.int32)
         except (MemoryError, ValueError):  # numpy counts no further than 2^63 bytes
             raise ConfigError(
                 f"--max-model-len {max_model_len} times --max-num-seqs {max_num_seqs} are too many tokens to keep; lower one"
             ) from None
+        self._flat_token_ids, self._flat_block_tables = self.token_ids.reshape(-1), self.block_tables.reshape(-1)
         self.num_tokens = np.zeros(max_num_seqs, np.int64)  # prompt and output
         self.num_blocks = np.zeros(max_num_seqs, np.int64)
         self.num_scored = np.zeros(max_num_seqs, np.int64)  # leading positions whose next token's logprobs are wanted
@@ -100,10 +103,10 @@ class Rows:
 
     def states(self, rows: Sequence[int]) -> list[SamplingState]:
         """The sampling states of taken rows."""
-        states = [self._states[row] for row in rows]
-        if None in states:
-            raise RuntimeError(f"row {rows[states.index(None)]} is free")
-        return cast("list[SamplingState]", states)
+        states = [state for row in rows if (state := self._states[row]) is not None]
+        if len(states) < len(rows):
+            raise RuntimeError(f"row {next(row for row in rows if self._states[row] is None)} is free")
+        return states
 
     def tokens(self, row: int, start: int, count: int) -> NDArray[np.int32]:
         """The row's token ids at [start, start + count)."""
@@ -116,22 +119,20 @@ class Rows:
         self.block_tables[row, first:last] = block_ids
         self.num_blocks[row] = last
 
-    def append_tokens(self, rows: NDArray[np.int64], token_ids: NDArray[np.int64]) -> None:
-        """One more token for each row, none where it is negative; one at max_model_len ends with this step and needs no
-        place for it."""
-        places = self.num_tokens[rows]
-        if token_ids.min(initial=0) < 0 or places.max(initial=0) >= self.token_ids.shape[1]:
-            fits = (places < self.token_ids.shape[1]) & (token_ids >= 0)
-            rows, places, token_ids = rows[fits], places[fits], token_ids[fits]
-        self.token_ids[rows, places] = token_ids
-        self.num_tokens[rows] = places + 1
+    def append_tokens(self, rows: NDArray[np.int64], token_ids: Sequence[int | None]) -> None:
+        """One more token for each row, or none. A sequence that is longer than max_model_len with it ends with this step."""
+        drawn = [token_id for token_id in token_ids if token_id is not None]
+        if len(drawn) < len(token_ids):
+            rows = rows[[token_id is not None for token_id in token_ids]]
+        places = self.num_tokens.take(rows)
+        self._flat_token_ids.put(rows * self.token_ids.shape[1] + places, drawn)
+        self.num_tokens.put(rows, places + 1)
 
     def check(self, step: StepRows) -> None:
         """RuntimeError when a plan asks for tokens that a row does not have, or has no blocks for: computing it all the
         same would write into other sequences' blocks."""
-        if step.is_plain and self._fits_plainly(step):
-            return
         ends, known, room = step.ends, self.num_tokens[step.rows], self.num_blocks[step.rows] * self.block_size
+        room = np.minimum(room, self.max_model_len)
         bad = (ends > known) | (ends > room) | (step.samples & (ends != known)) | (step.counts < ~step.samples)
         if not step.computes.all():
             is_like_the_one_before = (np.roll(ends, 1) == ends) & np.roll(step.samples, 1)
@@ -141,30 +142,34 @@ class Rows:
             i = int(bad.argmax())
             raise RuntimeError(
                 f"plan for row {step.rows[i]}: tokens {step.starts[i]} to {ends[i]}, sample {step.samples[i]}, "
-                f"but it has {known[i]} tokens and blocks for {room[i]}"
+                f"but it has {known[i]} tokens and room for {room[i]}"
             )
-
-    def _fits_plainly(self, step: StepRows) -> bool:
-        ends, room = step.starts + 1, self.num_blocks[step.rows] * self.block_size
-        return bool(((ends == self.num_tokens[step.rows]) & (ends <= room)).all())
 
     def scored_counts(self, step: StepRows) -> NDArray[np.int64]:
         """[s] how many of each row's tokens, from its first, have the next prompt token's logprobs asked for."""
         counts: NDArray[np.int64] = np.clip(self.num_scored[step.rows] - step.starts, 0, step.counts)
         return counts
 
-    def plain_batch(self, step: StepRows) -> Batch:
-        """`batch` of a step that is plain: every row has one token, whose logits are wanted."""
-        rows, starts = step.rows, step.starts
-        blocks, offsets = np.divmod(starts, self.block_size)
-        widest = int(blocks.max()) + 1
-        return Batch(
-            token_ids=self.token_ids[rows, starts],
-            positions=starts.astype(np.int32),
-            slot_mapping=self.block_tables[rows, blocks].astype(np.int64) * self.block_size + offsets,
+    def plain_batch(self, scheduled: Sequence[ScheduledRow]) -> tuple[NDArray[np.int64], Batch]:
+        """The rows of a plan that is plain, and their `batch`; RuntimeError as `check`. In few, simple operations: for one
+        row each costs what bringing its code from memory does, since the weights have emptied the caches."""
+        rows = np.array([each.row for each in scheduled], np.int64)
+        planned = [each.start for each in scheduled]
+        longest = max(planned)
+        starts = self.num_tokens.take(rows) - 1
+        blocks = starts // self.block_size
+        num_unused = min((self.num_blocks.take(rows) - blocks).tolist())
+        if starts.tolist() != planned or num_unused < 1 or longest >= self.max_model_len:
+            self.check(StepRows.of(scheduled))
+        positions = starts.astype(np.int32)
+        block_ids = self._flat_block_tables.take(rows * self.block_tables.shape[1] + blocks)
+        return rows, Batch(
+            token_ids=self._flat_token_ids.take(rows * self.token_ids.shape[1] + starts),
+            positions=positions,
+            slot_mapping=(block_ids - blocks) * self.block_size + starts,
             query_starts=self._numbers[: len(rows) + 1],
-            seq_lens=(starts + 1).astype(np.int32),
-            block_tables=self.block_tables[rows, :widest],
+            seq_lens=positions + 1,
+            block_tables=self.block_tables[rows, : longest // self.block_size + 1],
             logits_rows=self._numbers[: len(rows)],
         )
 

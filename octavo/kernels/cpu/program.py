@@ -17,6 +17,7 @@ import numpy as np
 from octavo.kernels.cpu.buffers import FLOAT32, INT32, INT64, address
 from octavo.kernels.cpu.cache import NativeCache
 from octavo.kernels.cpu.recorder import Recorder
+from octavo.kernels.cpu.stand_ins import FIRST_FREE, TOKENS
 from octavo.kernels.ops import Array, Forward, KVCache
 from octavo.runner.batch import Batch
 
@@ -34,6 +35,8 @@ class RecordedForward:
         self._forward = forward
         self._cache: NativeCache | None = None
         self._memory = np.empty(0, FLOAT32)  # for results on their way, of the largest step so far
+        self._counts: Sequence[int] = ()  # of the step that the variables and the rotary tables are for
+        self._tables: list[Array] = []
 
     def __call__(self, batch: Batch, cache: KVCache) -> Array:
         """As `forward`: [r, h]. ValueError for arrays of a wrong shape or dtype, and after a close."""
@@ -50,23 +53,34 @@ class RecordedForward:
         self._program = recorder.finish(output)
         self._recorder, self._cache = recorder, cache
         self._output_shape = output.shape[1:]
+        self._counts = ()
 
     def _run(self, batch: Batch) -> Array:
         assert self._cache is not None
         counts, arrays = _batch_variables(batch)
         output = np.empty((len(batch.logits_rows), *self._output_shape), FLOAT32)
-        positions = int(batch.positions.max(initial=-1)) + 1
-        tables = [table(positions) for table in self._recorder.tables]
-        variables = [self._ops.context or 0, self._cache.pointer or 0, *counts, address(output), *arrays]
-        for table in tables:
+        # Most steps have as many rows as the one before: then nothing lies elsewhere but the batch.
+        if counts != self._counts:
+            self._lay_out(counts, self._cache.block_size)
+        variables = self._variables
+        head: list[c_int64 | int] = [self._ops.context or 0, self._cache.pointer or 0, *counts, address(output), *arrays]
+        variables[:FIRST_FREE] = head
+        self._program.run(variables, len(variables))
+        return output
+
+    def _lay_out(self, counts: Sequence[int], block_size: int) -> None:
+        """Give the rotary tables and the slots of such a step their places."""
+        positions = counts[-1] * block_size  # that the block tables have room for
+        self._tables = [table(positions) for table in self._recorder.tables]
+        variables = [*[0] * TOKENS, *counts, *[0] * (FIRST_FREE - TOKENS - len(counts))]
+        for table in self._tables:
             variables += address(table), len(table)
         sizes = [-(-slot.units * variables[slot.variable] // _LINE) * _LINE for slot in self._recorder.slots]
         place = self._reserve(sum(sizes))
         for size in sizes:
             variables.append(place)
             place += size * FLOAT32.itemsize
-        self._program.run((c_int64 * len(variables))(*variables), len(variables))
-        return output
+        self._variables, self._counts = (c_int64 * len(variables))(*variables), counts
 
     def _reserve(self, size: int) -> int:
         """Where `size` floats lie, at a whole cache line; kept from step to step, as fresh memory is cleared first."""
