@@ -11,16 +11,17 @@ import msgspec
 
 from octavo.cache.block_pool import BlockPool
 from octavo.engine.admission import check_can_run
+from octavo.engine.deltas import error_delta, pooled_delta, token_delta
 from octavo.engine.pace import Pace
 from octavo.engine.plan import RowResult, Runner, ScheduledRow, StepPlan
 from octavo.engine.preparation import Preparation
 from octavo.engine.request import EngineOutput, EngineStats, Request, RequestDelta
 from octavo.engine.scheduler import Scheduler
 from octavo.engine.sequence import PromptUse, Sequence
+from octavo.engine.statistics import collect_stats
 from octavo.engine.swap import SwapManager
 from octavo.errors import ConfigError, EngineDeadError, ValidationError
 from octavo.grammar.matchers import Matchers
-from octavo.pooling.params import Pooled
 from octavo.sampling.sampler import MASKED
 from octavo.sampling.stopping import finish_reason
 
@@ -148,27 +149,7 @@ class Engine:
 
     def stats(self) -> EngineStats:
         """Counters and gauges as of now."""
-        stats = msgspec.structs.replace(
-            self._counters,
-            num_running=len(self._scheduler.running),
-            num_waiting=len(self._scheduler.waiting) + self._preparation.num_sequences,
-            num_blocks=self._pool.num_blocks,
-            num_free_blocks=self._pool.num_free,
-            num_preemptions=self._scheduler.num_preemptions,
-            num_swap_preemptions=self._scheduler.num_swap_preemptions,
-            num_evicted_blocks=self._pool.num_evictions,
-            num_copied_blocks=self._scheduler.num_copied_blocks,
-            prefix_cache_queries=self._scheduler.num_queried_tokens,
-            prefix_cache_hits=self._scheduler.num_cached_tokens,
-        )
-        if self._swap is not None:
-            stats.num_swapped_out_blocks = self._swap.num_swapped_out
-            stats.num_swapped_in_blocks = self._swap.num_swapped_in
-            stats.num_host_blocks = self._swap.host.num_slots
-            stats.num_used_host_blocks = len(self._swap.host)
-            stats.external_cache_queries = self._scheduler.num_queried_tokens - self._scheduler.num_cached_tokens
-            stats.external_cache_hits = self._scheduler.num_fetched_tokens
-        return stats
+        return collect_stats(self._counters, self._scheduler, self._preparation, self._swap)
 
     def reset_prefix_cache(self, reset_running_requests: bool = False) -> bool:
         """Requests from now on find nothing that was computed before, in host memory and in files neither. Running ones keep
@@ -247,7 +228,7 @@ class Engine:
     ) -> None:
         indexes = [index for index in range(request.params.n) if index not in without]
         self._counters.num_failed += len(indexes)
-        self._pending += [_error_delta(request, index, message, is_refusal) for index in indexes]
+        self._pending += [error_delta(request, index, message, is_refusal=is_refusal) for index in indexes]
 
     def _run(self, plan: StepPlan) -> None:
         self._counters.num_steps += bool(plan.scheduled)
@@ -290,49 +271,21 @@ class Engine:
             if not is_refusal:
                 self._discard(sequence)
             self._end(sequence, "error")
-            self._pending.append(_error_delta(request, sequence.index, result.error, is_refusal))
+            self._pending.append(error_delta(request, sequence.index, result.error, is_refusal=is_refusal))
             return
         if result.prompt_logprobs is not None:
             sequence.collect_prompt_logprobs(scheduled.start, result.prompt_logprobs)
         if result.pooled is not None:
-            self._finish_pooled(sequence, result.pooled)
+            self._pending.append(pooled_delta(sequence, result.pooled))
+            self._end(sequence, "stop")
             return
         if result.token_id is None:
             return
         sequence.output_token_ids.append(result.token_id)
         reason, stop_reason = finish_reason(request, sequence.output_token_ids, self.max_model_len)
-        is_first = len(sequence.output_token_ids) == 1
-        self._pending.append(
-            RequestDelta(
-                request_id=request.request_id,
-                index=sequence.index,
-                token_ids=[result.token_id],
-                logprobs=[result.logprobs] if result.logprobs is not None else None,
-                prompt_logprobs=sequence.prompt_logprobs if is_first else None,
-                finish_reason=reason,
-                stop_reason=stop_reason,
-                num_cached_tokens=(sequence.prompt_use.num_cached_tokens or 0) if is_first else 0,
-                num_preemptions=sequence.num_preemptions,
-                scheduled_time=sequence.scheduled_time if is_first else 0.0,
-            )
-        )
+        self._pending.append(token_delta(sequence, result.token_id, result, reason, stop_reason))
         if reason is not None:
             self._end(sequence, reason)
-
-    def _finish_pooled(self, sequence: Sequence, pooled: Pooled) -> None:
-        """A pooling request has what it wants, and ends with it."""
-        self._pending.append(
-            RequestDelta(
-                request_id=sequence.request.request_id,
-                index=sequence.index,
-                finish_reason="stop",
-                pooled=pooled,
-                num_cached_tokens=sequence.prompt_use.num_cached_tokens or 0,
-                num_preemptions=sequence.num_preemptions,
-                scheduled_time=sequence.scheduled_time,
-            )
-        )
-        self._end(sequence, "stop")
 
     def _fail(self, plan: StepPlan, error: BaseException) -> None:
         """A whole step failed: its sequences end, and no block that is known may be found again, since nobody knows what of
@@ -351,7 +304,7 @@ class Engine:
             sequence = self._scheduler.sequence_at(scheduled.row)
             self._end(sequence, "error")
             message = f"The step that computed this request failed ({type(error).__name__}); the server's log says more."
-            self._pending.append(_error_delta(sequence.request, sequence.index, message))
+            self._pending.append(error_delta(sequence.request, sequence.index, message))
 
     def _discard(self, sequence: Sequence) -> None:
         """What the sequence's blocks hold may be why it failed, those included that it found: nobody finds them again."""
@@ -372,7 +325,3 @@ class Engine:
             self._counters.num_aborted += 1
         else:
             self._counters.num_finished += 1
-
-
-def _error_delta(request: Request, index: int, message: str, is_refusal: bool = False) -> RequestDelta:
-    return RequestDelta(request.request_id, index, finish_reason="error", error=message, is_refusal=is_refusal)

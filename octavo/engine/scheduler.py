@@ -127,6 +127,17 @@ class Scheduler:
         """A step failed before it may have seen that these rows are free: the next plan says it again."""
         self._freed_rows = [*rows, *self._freed_rows]
 
+    def preempt(self, sequence: Sequence, *, keeps: bool = True) -> None:
+        """Like finishing, but it waits again, to start from what of it can be found then: what is still cached, and, if it
+        is kept, what was overwritten meanwhile."""
+        was_begun = sequence.num_computed > 0
+        is_kept = keeps and self._swap is not None and self._swap.preempt(sequence)
+        self._vacate(sequence)
+        self.waiting.add(sequence)
+        sequence.num_preemptions += was_begun
+        self.num_preemptions += was_begun
+        self.num_swap_preemptions += is_kept
+
     def preempt_all(self) -> None:
         """All running sequences wait again, with nothing computed."""
         for sequence in reversed(list(self.running)):
@@ -331,17 +342,6 @@ class Scheduler:
             self.pool.publish(block_id, digest)
             if self._swap is not None:
                 self._swap.on_filled(block_id, digest)
-
-    def preempt(self, sequence: Sequence, *, keeps: bool = True) -> None:
-        """Like finishing, but it waits again, to start from what of it can be found then: what is still cached, and, if it
-        is kept, what was overwritten meanwhile."""
-        was_begun = sequence.num_computed > 0
-        is_kept = keeps and self._swap is not None and self._swap.preempt(sequence)
-        self._vacate(sequence)
-        self.waiting.add(sequence)
-        sequence.num_preemptions += was_begun
-        self.num_preemptions += was_begun
-        self.num_swap_preemptions += is_kept
 
     def _forget_swapped(self, sequence: Sequence) -> None:
         if self._swap is not None:

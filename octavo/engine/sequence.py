@@ -62,9 +62,8 @@ class Sequence:
         self.ending_ids = frozenset((*eos_token_ids, *(request.params.stop_token_ids or ())))  # tokens that may end it
         room = max_model_len - self.num_prompt_tokens
         max_tokens = request.params.max_tokens
-        self.last_place = (
-            room if max_tokens is None else min(room, max_tokens)
-        ) - 1  # of the output token that ends it by length
+        longest = room if max_tokens is None else min(room, max_tokens)
+        self.last_place = longest - 1  # of the output token that ends it by length
         self.row: int | None = None  # in the runner's state arrays; None while waiting
         self.is_in_runner = False  # the runner has been told who has the row
         self.leader: Sequence | None = None  # the one that computes the prompt for this one
