@@ -165,6 +165,16 @@ def among_31_others(setting: Setting) -> dict[int, Answer]:
     return answers.by_index
 
 
+def in_batches_of_every_size(setting: Setting) -> dict[int, Answer]:
+    """From 64 rows down to its own: of the others one ends with each step."""
+    answers = []
+    for most in (64, 40, 24):
+        others = [other(f"r{i}", [*OTHER[i % 40 :], *OTHER][:5], i) for i in range(1, most)]
+        answers.append(run(setting.engine(blocks=400, seqs=64), setting.golden(), *others))
+    assert answers[0] == answers[1] == answers[2]
+    return answers[0]
+
+
 def in_chunks(size: int) -> Callable[[Setting], dict[int, Answer]]:
     return lambda setting: run(setting.engine(budget=size), setting.golden())
 
@@ -241,6 +251,7 @@ def _ask(server: ServerProcess, body: dict[str, Any]) -> dict[int, Answer]:
 CIRCUMSTANCES: dict[str, Callable[[Setting], dict[int, Answer]]] = {
     "alone": alone,
     "among 31 others": among_31_others,
+    "in batches of 1 to 64": in_batches_of_every_size,
     **{f"in chunks of {size}": in_chunks(size) for size in (1, 7, 16, 33)},
     "after another prompt": after_a_hit(OTHER, 0),
     "after a part of it": after_a_hit([*PROMPT[:20], *OTHER], 16),
