@@ -179,3 +179,18 @@ def test_a_step_keeps_its_memory_for_the_next() -> None:
     assert recorded._memory is memory
     recorded(make_batch([(0, 28), (0, 28)], 1), cache)
     assert len(recorded._memory) > len(memory)
+
+
+def test_a_step_without_memory_leaves_no_places_for_the_next() -> None:
+    """The memory of the step before has been given back by then."""
+    ops = native("generic")
+    model = tiny_model(ops, tiny_checkpoint(tiny_config(), seed=3))
+    recorded, cache, batch = RecordedForward(ops, model.forward), make_cache(ops), make_batch([(0, 4)], 0)
+    want = recorded(batch, cache)
+    first, *_ = recorded._recorder.slots
+    units, first.units = first.units, 1 << 50
+    with pytest.raises(MemoryError):
+        recorded(make_batch([(0, 28)], 0), cache)
+    first.units = units
+    assert np.array_equal(recorded(batch, cache), want)
+    assert len(recorded._memory) >= sum(slot.units for slot in recorded._recorder.slots)

@@ -69,7 +69,8 @@ class RecordedForward:
         return output
 
     def _lay_out(self, counts: Sequence[int], block_size: int) -> None:
-        """Give the rotary tables and the slots of such a step their places."""
+        """Give the rotary tables and the slots of such a step their places. Where that fails, no step finds the old ones."""
+        self._counts = ()
         positions = counts[-1] * block_size  # that the block tables have room for
         self._tables = [table(positions) for table in self._recorder.tables]
         variables = [*[0] * TOKENS, *counts, *[0] * (FIRST_FREE - TOKENS - len(counts))]
