@@ -62,8 +62,11 @@ def file_samples(path: str, tokenizer: Tokenizer, count: int, output_len: int) -
 def _file_sample(path: str, number: int, line: str, tokenizer: Tokenizer, output_len: int) -> Sample:
     try:
         entry = json.loads(line)
-        return Sample(tokenizer.encode(entry["prompt"]), int(entry.get("output_len", output_len)))
-    except (ValueError, KeyError, TypeError, AttributeError):
+        prompt, length = entry["prompt"], int(entry.get("output_len", output_len))
+        if not isinstance(prompt, str):
+            raise TypeError
+        return Sample(tokenizer.encode(prompt), length)
+    except (ValueError, KeyError, TypeError, AttributeError, OverflowError):
         message = f'--dataset-path {path}: line {number} must be an object like {{"prompt": "text"}}'
         raise ConfigError(message, parameter="dataset_path") from None
 

@@ -73,7 +73,8 @@ def run(config: EngineConfig, options: Options) -> dict[str, Any]:
             options.random_input_len, options.random_output_len, options.random_prefix_len, options.random_range_ratio
         )
         samples = random_samples(tokenizer, count, lengths, config.seed or 0)
-    target = Target(options.base_url or f"http://{config.host}:{config.port}", config.api_key[0] if config.api_key else None)
+    host = f"[{config.host}]" if ":" in config.host else config.host
+    target = Target(options.base_url or f"http://{host}:{config.port}", config.api_key[0] if config.api_key else None)
     chat = options.endpoint.endswith("/chat/completions")
     model = config.served_model_name[0] if config.served_model_name else asyncio.run(target.first_model())
     bodies = [_body(model, sample, tokenizer.decode(sample.token_ids) if chat else None, options) for sample in samples]
@@ -107,12 +108,16 @@ class Target:
     """A server: plain HTTP/1.1, one connection for each request, so that the client costs little."""
 
     def __init__(self, url: str, key: str | None) -> None:
-        parts = urlsplit(url)
-        if parts.scheme not in ("http", "https") or parts.hostname is None:
+        try:
+            parts = urlsplit(url)
+            host, port = parts.hostname, parts.port
+        except ValueError:  # an IPv6 address without its end, a port that is none
+            host = None
+        if host is None or parts.scheme not in ("http", "https"):
             raise ConfigError(f"--base-url takes an address such as http://localhost:8000, got {url}", parameter="base_url")
         self.url = url
-        self._host, self._tls = parts.hostname, ssl.create_default_context() if parts.scheme == "https" else None
-        self._port = parts.port or (443 if self._tls else 80)
+        self._host, self._tls = host, ssl.create_default_context() if parts.scheme == "https" else None
+        self._port = port or (443 if self._tls else 80)
         self._path = parts.path.rstrip("/")
         self._headers = f"Host: {parts.netloc}\r\nConnection: close\r\n" + (
             f"Authorization: Bearer {key}\r\n" if key else ""
@@ -122,7 +127,7 @@ class Target:
         """The lines of the answer's body. UnavailableError for any status but 200, and where nobody answers."""
         try:
             reader, writer = await asyncio.open_connection(self._host, self._port, ssl=self._tls, limit=_MOST_LINE)
-        except OSError as error:
+        except (OSError, UnicodeError) as error:  # UnicodeError: a name that no host can have
             raise UnavailableError(f"no server answers at {self.url} ({error})") from None
         try:
             head = f"{method} {self._path}{path} HTTP/1.1\r\n{self._headers}Content-Type: application/json\r\n"

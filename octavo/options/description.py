@@ -98,7 +98,7 @@ class Option:
         if at_most is not None:
             return f"between {at_least} and {at_most}" if above is None else f"above {above} and at most {at_most}"
         if at_least is None:
-            return ""
+            return "" if above is None else f"above {above}"
         words = "".join(f", or {word} ({value})" for word, value in self.metadata["words"].items())
         return (f"at least {at_least}" if multiple_of is None else f"a multiple of {multiple_of}") + words
 

@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 
-from octavo.bench.datasets import Lengths, percentile, random_samples
+from octavo.bench.datasets import Lengths, file_samples, percentile, random_samples
 from octavo.cli.main import main
 from octavo.entrypoints import benchmark
+from octavo.errors import ConfigError
 from octavo.text.tokenizer import load_tokenizer
 from tests.e2e.conftest import KEY, MODEL
 from tests.server.process import ServerProcess
@@ -93,6 +94,14 @@ def test_serve_counts_what_is_refused(octavo: ServerProcess, smollm2: Path, resu
     assert "maximum context length" in result["errors"][0]
 
 
+@pytest.mark.parametrize("line", ['{"prompt": ["Once", "upon"]}', '{"prompt": "Once", "output_len": 1e400}'])
+def test_a_line_that_is_no_prompt_is_refused(smollm2: Path, tmp_path: Path, line: str) -> None:
+    dataset = tmp_path / "prompts.jsonl"
+    dataset.write_text(line)
+    with pytest.raises(ConfigError, match="line 1 must be an object like"):
+        file_samples(str(dataset), load_tokenizer(smollm2), 1, 3)
+
+
 def test_startup(smollm2: Path, result_file: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["bench", "startup", "--num-iters", "1", str(smollm2), "--output-json", str(result_file), *SMALL]) == 0
     result = result_of(result_file)
@@ -108,6 +117,11 @@ def test_startup(smollm2: Path, result_file: Path, capsys: pytest.CaptureFixture
         (["bench", "latency", "--num-itres", "3"], "--num-iters"),
         (["bench", "serve", "--metric-percentiles", "high"], "--metric-percentiles takes numbers from 0 to 100"),
         (["bench", "serve", "--base-url", "http://127.0.0.1:9"], "no server answers at http://127.0.0.1:9"),
+        (["bench", "serve", "--base-url", "http://..:80"], "no server answers at http://..:80"),
+        (["bench", "serve", "--base-url", "http://127.0.0.1:99999"], "--base-url takes an address such as"),
+        (["bench", "serve", "--base-url", "http://[::1"], "--base-url takes an address such as"),
+        (["bench", "serve", "--host", "::1", "--port", "9"], "no server answers at http://[::1]:9"),
+        (["bench", "serve", "--request-rate", "0"], "--request-rate must be above 0, got 0.0"),
         (["bench", "startup", "no-such-directory/x.gguf", "--num-iters", "1"], "octavo serve did not start"),
     ],
 )
