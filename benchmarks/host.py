@@ -13,21 +13,17 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-import ml_dtypes
 import numpy as np
 
+from benchmarks.steps import smollm2
 from octavo.engine.engine import Engine
 from octavo.engine.messages import encode
 from octavo.engine.request import Request
 from octavo.kernels.cpu.ops import CpuOps
-from octavo.models.config import read_model_config
-from octavo.models.registry import Model, build_model
+from octavo.models.registry import Model
 from octavo.runner.model_runner import ModelRunner
 from octavo.sampling.params import SamplingParams
-from octavo.weights.checkpoint import Weights
-from octavo.weights.loader import open_checkpoint
 from tests.models.tiny import tiny_checkpoint, tiny_config, tiny_model
-from tests.tools.write_safetensors import smollm2_directory
 
 STEPS = 150
 
@@ -57,13 +53,6 @@ class Clock:
         return call
 
 
-def smollm2(ops: CpuOps) -> Model:
-    """The real model."""
-    checkpoint = open_checkpoint(smollm2_directory("bfloat16"))
-    config = read_model_config(checkpoint)
-    return build_model(config, Weights(checkpoint, np.dtype(ml_dtypes.bfloat16), ops, lambda done, total: None), ops)
-
-
 def tiny(ops: CpuOps) -> Model:
     """Two layers of 64."""
     return tiny_model(ops, tiny_checkpoint(tiny_config(vocab_size=1024), seed=1))
@@ -85,10 +74,8 @@ def measure(name: str, build: Callable[[CpuOps], Model], rows: int, params: dict
     gc.collect()
     gc.freeze()
     forward: Any = runner._to_logits
-    calls: Any = ops.calls
     clocks = [Clock(forward._program), Clock(ops._library)]
     forward._program, ops._library = clocks
-    calls._library = clocks[1]  # operations outside of the program, such as the head's product
     host, library, encoding, whole = [], [], [], []
     for _ in range(STEPS):
         for clock in clocks:

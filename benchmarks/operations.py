@@ -6,7 +6,7 @@ SmolLM2-135M in bfloat16 by default; `int8` and `int4` (groups of 64) with activ
 x queries of each. For every operation: how often a step calls it, the median of its time in all, what it reads (weights and
 cache) and computes (products and attention) a second, and the time that the slower of the two would take at the limits
 measured in the same run. Operations are called one by one here, with all rows in the last layer; `recorded` is the step as
-the engine runs it.
+the engine runs it (of a plain one, the engine calls the head's product together with the rest).
 """
 
 from __future__ import annotations

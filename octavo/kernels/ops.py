@@ -141,8 +141,9 @@ class KVCache(Protocol):
 
 
 Forward = Callable[[Batch, KVCache], Array]
-"""A model's forward pass. It calls operations and passes on what they return, and looks at no value of the batch: what it
-does is the same for every batch, so that a backend may record it once."""
+"""A model's forward pass, to the hidden states [r, h] of the batch's `logits_rows` or on to their logits [r, v]. It calls
+operations and passes on what they return, and looks at no value of the batch: what it does is the same for every batch, so
+that a backend may record it once."""
 
 
 class Ops(Protocol):

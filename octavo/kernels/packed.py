@@ -32,9 +32,8 @@ class Packing:
     # Whole numbers from 0 to 255, 63, 31 or 15; E4M3 without infinities; E2M1, of whose scales a half is exact
     codes: Literal["int8", "int6", "int5", "int4", "fp8_e4m3", "fp4_e2m1"]
     group: int  # neighbouring inputs that share a scale, a multiple of 16; 0: all of them
-    scale: np.dtype[
-        Any
-    ]  # bfloat16, float16 or float32, or int8 beside integers in groups of 16 to 256 (a power of two), as published
+    # bfloat16, float16 or float32, or int8 beside integers in groups of 16 to 256 (a power of two), as published
+    scale: np.dtype[Any]
     offset: Literal["none", "zero", "least"] = "none"  # none: the zero is 128, 32, 16, 8 (integers) or 0 (floats)
     activation_bits: int = 16  # beside all but E4M3: activations become whole numbers of 8 or 16 bits
 

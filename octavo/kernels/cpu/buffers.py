@@ -1,4 +1,4 @@
-"""Addresses of numpy arrays for the native library, checked on the way and cheap: some 250 calls make a step."""
+"""Addresses of numpy arrays for the native library, checked on the way and cheap: every step asks for some ten."""
 
 from __future__ import annotations
 
@@ -16,16 +16,14 @@ INT64 = np.dtype(np.int64)
 UINT8 = np.dtype(np.uint8)
 BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
 FLOAT16 = np.dtype(np.float16)
-
 INT8 = np.dtype(np.int8)
 FLOAT8 = np.dtype(ml_dtypes.float8_e4m3fn)
 
 DTYPE_CODES = {FLOAT32: 0, BFLOAT16: 1, FLOAT16: 2}
 CACHE_DTYPE_CODES = {**DTYPE_CODES, INT8: 3, FLOAT8: 4}
 
-_view: Callable[[Any], c_char] = (
-    c_char.from_buffer
-)  # five times as quick as array.ctypes.data; refuses what is not writable and C-contiguous
+# Five times as quick as array.ctypes.data; refuses what is not writable and C-contiguous.
+_view: Callable[[Any], c_char] = c_char.from_buffer
 
 
 def address(array: NDArray[Any], dtype: np.dtype[Any] = FLOAT32) -> int:

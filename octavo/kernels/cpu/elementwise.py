@@ -47,7 +47,8 @@ def rms_norm(calls: Calls, x: Array, weight: Array, epsilon: float, residual: Ar
 
 
 def rms_norm_columns(calls: Calls, x: Array, weight: Array, epsilon: float, first: int, count: int) -> None:
-    """The norm of runs of columns of x [t, w], in place."""
+    """`rms_norm` of each of `count` neighbouring runs of len(weight) columns of x [t, w], from `first` on, in place.
+    ValueError where the rows have no such columns."""
     (rows, stride), (width,) = x.shape, weight.shape
     if first < 0 or count < 0 or first + count * width > stride:
         raise ValueError(f"{count} runs of {width} columns from {first} on are not in rows of {stride}")

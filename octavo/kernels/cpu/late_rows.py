@@ -1,8 +1,8 @@
 """Rows that nobody asks for, left out of a recorded pass.
 
-A pass ends with the selection of the rows that become logits. What comes before it and treats each row by itself, back to
-the last attention, computes the same of the selected rows alone: of a prompt that is one row in hundreds, so most of its
-last layer is left out."""
+A pass selects the rows that become logits, and ends with that or with their logits. What comes before the selection and
+treats each row by itself, back to the last attention, computes the same of the selected rows alone: of a prompt that is one
+row in hundreds, so most of its last layer is left out."""
 
 from __future__ import annotations
 

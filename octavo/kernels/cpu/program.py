@@ -39,7 +39,8 @@ class RecordedForward:
         self._tables: list[Array] = []
 
     def __call__(self, batch: Batch, cache: KVCache) -> Array:
-        """As `forward`: [r, h]. ValueError for arrays of a wrong shape or dtype, and after a close."""
+        """As `forward`: hidden states [r, h] or logits [r, v]. ValueError for arrays of a wrong shape or dtype, and after a
+        close."""
         if cache is not self._cache:
             self._record(cache)
         return self._run(batch)
