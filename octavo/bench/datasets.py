@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -69,14 +68,3 @@ def _file_sample(path: str, number: int, line: str, tokenizer: Tokenizer, output
     except (ValueError, KeyError, TypeError, AttributeError, OverflowError):
         message = f'--dataset-path {path}: line {number} must be an object like {{"prompt": "text"}}'
         raise ConfigError(message, parameter="dataset_path") from None
-
-
-def percentile(values: Sequence[float], percent: float) -> float:
-    """Linear between the two nearest; 0 of none."""
-    if not values:
-        return 0.0
-    ordered = sorted(values)
-    place = (len(ordered) - 1) * percent / 100
-    low = int(place)
-    high = min(low + 1, len(ordered) - 1)
-    return ordered[low] + (ordered[high] - ordered[low]) * (place - low)

@@ -7,7 +7,8 @@ import time
 from dataclasses import dataclass
 from typing import Any
 
-from octavo.bench.datasets import Lengths, percentile, random_samples
+from octavo.bench.datasets import Lengths, random_samples
+from octavo.bench.percentiles import percentile
 from octavo.config import EngineConfig
 from octavo.options.description import option
 

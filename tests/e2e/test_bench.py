@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from octavo.bench.datasets import Lengths, file_samples, percentile, random_samples
+from octavo.bench.datasets import Lengths, file_samples, random_samples
+from octavo.bench.percentiles import percentile
 from octavo.cli.main import main
 from octavo.entrypoints import benchmark
 from octavo.errors import ConfigError
