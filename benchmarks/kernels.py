@@ -58,6 +58,7 @@ class Limits:
 
     @classmethod
     def measure(cls, threads: int) -> Limits:
+        """By limits.cpp, compiled for this processor; takes some seconds."""
         with tempfile.TemporaryDirectory() as folder:
             program = Path(folder) / "limits"
             source = Path(__file__).with_name("limits.cpp")
@@ -76,6 +77,7 @@ def seconds(call: Callable[[int], object], repeats: int) -> float:
 
 
 def timed(call: Callable[[int], object], first: int, count: int) -> float:
+    """Seconds of one call: the mean of call(first), call(first + 1), ..."""
     start = time.perf_counter()
     for i in range(first, first + count):
         call(i)
@@ -83,7 +85,7 @@ def timed(call: Callable[[int], object], first: int, count: int) -> float:
 
 
 def linear(ops: CpuOps, limits: Limits, kind: str, out: int, width: int, all_rows: list[int]) -> None:
-    """`kind`: a dtype or a format."""
+    """A line for each number of rows by a weight [out, width]. `kind`: a dtype or a format."""
     random = np.random.default_rng(0)
     part = random.standard_normal((out, width), np.float32).astype(DTYPES.get(kind, DTYPES["bfloat16"]))
     weights = [ops.linear_weight([part], quantization=FORMATS.get(kind))]
@@ -106,6 +108,7 @@ def linear(ops: CpuOps, limits: Limits, kind: str, out: int, width: int, all_row
 def attention(
     ops: CpuOps, limits: Limits, dtype: str, heads: tuple[int, int, int], lengths: list[int], queries: int
 ) -> None:
+    """One line: the last `queries` tokens of each of some sequences. `lengths`: keys of each; `heads`: (n, k, d)."""
     random = np.random.default_rng(0)
     n, k, d = heads
     size = 16
@@ -139,6 +142,7 @@ def attention(
 
 
 def experts(ops: CpuOps, limits: Limits, dtype: str, count: int, width: int, inner: int, chosen: int) -> None:
+    """A line for each number of rows, of which each goes through `chosen` of `count` experts."""
     random = np.random.default_rng(0)
     plain = DTYPES.get(dtype, DTYPES["bfloat16"])
     gate, down = (random.standard_normal(shape, np.float32).astype(plain) for shape in ((inner, width), (width, inner)))
@@ -168,6 +172,7 @@ def experts(ops: CpuOps, limits: Limits, dtype: str, count: int, width: int, inn
 
 
 def elementwise(ops: CpuOps) -> None:
+    """A line for each number of rows: the small operations of a layer of SmolLM2."""
     random = np.random.default_rng(0)
     for rows in (1, 32, 2048):
         x, weight = random.standard_normal((rows, 576), np.float32), random.standard_normal(576, np.float32)
@@ -191,6 +196,7 @@ def elementwise(ops: CpuOps) -> None:
 
 
 def dequantize(ops: CpuOps) -> None:
+    """A line for each GGUF type."""
     count = 135_000_000 // 256 * 256
     for name, bits in (("Q4_1", 5), ("Q8_0", 8.5), ("Q4_K", 4.5), ("Q6_K", 6.5625)):
         raw = np.random.default_rng(0).integers(0, 255, int(count * bits / 8), np.uint8)
@@ -199,6 +205,7 @@ def dequantize(ops: CpuOps) -> None:
 
 
 def main() -> None:
+    """See the top of the file."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--isa", default="auto")
     parser.add_argument("--threads", type=int)

@@ -157,6 +157,7 @@ def _count_attention(operation: Operation, config: ModelConfig, batch: Batch) ->
 
 
 def main() -> None:
+    """See the top of the file."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", type=Path)
     parser.add_argument("--quantization", choices=QUANTIZATIONS)

@@ -89,6 +89,7 @@ def measure(ops: CpuOps, model: Model, sequences: int, length: int, queries: int
 
 
 def main() -> None:
+    """See the top of the file."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--prompts", nargs="*", default=["8x256", "1x2048"], help="sequences x tokens")
