@@ -243,6 +243,10 @@ class Engine:
         self._failed_steps = 0
         if self._swap is not None:
             self._swap.step_done()
+        self._apply(plan, results, now)
+
+    def _apply(self, plan: StepPlan, results: list[RowResult], now: float) -> None:
+        """Take in what the step gave to each of its sequences."""
         sequences = self._scheduler.sequences_at([scheduled.row for scheduled in plan.scheduled])
         pending = self._pending
         for sequence, scheduled, result in zip(sequences, plan.scheduled, results, strict=True):
@@ -254,7 +258,7 @@ class Engine:
                 or result.logprobs is not None
                 or result.error is not None
             ):
-                self._apply(sequence, scheduled, result, now)
+                self._apply_result(sequence, scheduled, result, now)
                 continue
             # neither the first token nor the last, and nothing else to tell of: what most results are
             output.append(token_id)
@@ -263,7 +267,7 @@ class Engine:
                 delta.num_preemptions = sequence.num_preemptions
             pending.append(delta)
 
-    def _apply(self, sequence: Sequence, scheduled: ScheduledRow, result: RowResult, now: float) -> None:
+    def _apply_result(self, sequence: Sequence, scheduled: ScheduledRow, result: RowResult, now: float) -> None:
         request = sequence.request
         sequence.scheduled_time = sequence.scheduled_time or now
         if result.error is not None:
