@@ -31,12 +31,12 @@ def linear(calls: Calls, x: Array, weight: PackedWeight, residual: Array | None)
     rows, width = x.shape
     if width != weight.in_features:
         raise ValueError(f"expected rows of {weight.in_features}, got {width}")
-    if weight.activation is not None and residual is not None:
+    if weight.pending_activation is not None and residual is not None:
         raise ValueError("a gate and an up of two formats have no residual")
-    y = target_of(calls, (rows, weight.columns if weight.activation is None else weight.out_features), residual)
+    y = target_of(calls, (rows, weight.columns if weight.pending_activation is None else weight.out_features), residual)
     source, target, adds = calls.address(x), calls.writable(y), int(residual is not None)
     calls.call("octavo_linear", weight.pointer, source, rows, target, adds)
-    return y if weight.activation is None else silu_and_multiply(calls, y)
+    return y if weight.pending_activation is None else silu_and_multiply(calls, y)
 
 
 def linear_heads(calls: Calls, x: Array, weights: NativeHeads) -> Array:

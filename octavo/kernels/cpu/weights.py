@@ -75,7 +75,7 @@ class PackedWeight:
     """A [out, in] matrix in the library's panels, with its bias. `columns` of a product: out, with a gated activation
     half of it. Freed with the object."""
 
-    __slots__ = ("_library", "_pieces", "activation", "columns", "in_features", "nbytes", "out_features", "pointer")
+    __slots__ = ("_library", "_pieces", "columns", "in_features", "nbytes", "out_features", "pending_activation", "pointer")
 
     def __init__(
         self,
@@ -87,7 +87,7 @@ class PackedWeight:
     ) -> None:
         self._library = library
         self._pieces: list[PackedWeight] = []
-        self.activation: str | None = None  # that remains to be done to what octavo_linear gives
+        self.pending_activation: str | None = None  # to be done to what octavo_linear gives
         self.out_features, self.in_features = shape
         self.columns = self.out_features // 2 if is_gated(activation) else self.out_features
         self.pointer: int | None = library.octavo_weight_new(
@@ -108,7 +108,7 @@ class PackedWeight:
         stacked = cls.__new__(cls)
         stacked._library = library
         stacked._pieces = list(pieces)
-        stacked.activation = activation
+        stacked.pending_activation = activation
         stacked.in_features = pieces[0].in_features
         stacked.out_features = sum(piece.out_features for piece in pieces)
         stacked.columns = stacked.out_features // 2 if is_gated(activation) else stacked.out_features

@@ -1,0 +1,56 @@
+"""What Python says of the library's functions and records is what its header says."""
+
+from __future__ import annotations
+
+import re
+from ctypes import c_char_p, c_float, c_int32, c_int64, c_void_p
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from octavo.kernels.cpu import library, sampling, scoring
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+HEADER = re.sub(r"/\*.*?\*/", "", (ROOT / "native/include/octavo.h").read_text("utf-8"), flags=re.DOTALL)
+NUMBERS: dict[str, Any] = {"void": None, "int": c_int32, "int32_t": c_int32, "int64_t": c_int64, "float": c_float}
+
+
+def ctype(declared: str) -> Any:
+    """Of `const float* x` or `int64_t rows`: c_void_p or c_int64."""
+    if "*" in declared:
+        is_text = re.fullmatch(r"const char\s*\* ?(isa|function)?", declared.strip())
+        return c_char_p if is_text else c_void_p
+    return NUMBERS[declared.split()[0]]
+
+
+def test_every_function_has_the_arguments_of_the_header() -> None:
+    declared = re.findall(r"OCTAVO_API ([^;(]*?)(octavo_\w+)\(([^;]*)\);", HEADER)
+    functions = {
+        name: (ctype(result), () if arguments == "void" else tuple(map(ctype, arguments.split(","))))
+        for result, name, arguments in declared
+    }
+    assert functions == library._PROTOTYPES
+
+
+def test_the_version_is_the_header_s() -> None:
+    (version,) = re.findall(r"#define OCTAVO_ABI_VERSION (\d+)", HEADER)
+    assert int(version) == library.ABI_VERSION
+
+
+def fields(record: str) -> list[tuple[str, int]]:
+    """Names and numbers of eight bytes each, in order."""
+    (body,) = re.findall(r"typedef struct \{([^}]*)\} " + record, HEADER)
+    found = []
+    for line in filter(None, map(str.strip, body.split(";"))):
+        for each in re.sub(r"^(const )?\w+(?=[ *])", "", line).split(","):
+            name, count = re.fullmatch(r"[ *]*(\w+)(?:\[(\d)\])?", each).groups()  # type: ignore[union-attr]
+            found.append((name, int(count or 1)))
+    return found
+
+
+def test_records_have_the_fields_of_the_header() -> None:
+    for record, dtype in (("octavo_sampling_row", sampling._ROW), ("octavo_score", scoring._SCORE)):
+        assert dtype.names is not None
+        shapes = [np.dtype(dtype[name]).itemsize // 8 for name in dtype.names]
+        assert list(zip(dtype.names, shapes, strict=True)) == fields(record)
