@@ -18,8 +18,9 @@ extern "C" {
 
 enum { OCTAVO_OK = 0, OCTAVO_INVALID = 1, OCTAVO_NO_MEMORY = 2, OCTAVO_OUT_OF_RANGE = 3 };
 enum { OCTAVO_FLOAT32 = 0, OCTAVO_BFLOAT16 = 1, OCTAVO_FLOAT16 = 2 };
-/* Formats of weights: the dtypes; integers of 8 bits with a scale for each output, and of 4, 5, 6 or 8 bits with scales for groups
- * of inputs, beside activations that are rounded to 16 or 8 bits; the same of E2M1 counted in halves; E4M3 with scales for groups. */
+/* Formats of weights: the dtypes; integers of 8 bits with a scale for each output, and of 4, 5, 6 or 8 bits with scales for
+ * groups of inputs, beside activations that are rounded to 16 or 8 bits; the same of E2M1 counted in halves; E4M3 with
+ * scales for groups. */
 enum {
   OCTAVO_INT8_A16 = 3,
   OCTAVO_INT8_A8 = 4,
@@ -35,14 +36,21 @@ enum {
   OCTAVO_FLOAT4_A8 = 14,
   OCTAVO_FLOAT8 = 15
 };
-/* What a code q stands for: scale * (q - 8, 16, 32 or 128), or scale * twice its number (E2M1); scale * (q - zero) with a zero of 8 bits;
- * scale * q + a float16. With OCTAVO_BYTES_AND_FACTORS for a dtype of scales, these and what q begins with are signed bytes by
- * float16 factors, one of each for 256 inputs. */
+/* What a code q stands for: scale * (q - 8, 16, 32 or 128), or scale * twice its number (E2M1); scale * (q - zero) with a
+ * zero of 8 bits; scale * q + a float16. With OCTAVO_BYTES_AND_FACTORS for a dtype of scales, these and what q begins with
+ * are signed bytes by float16 factors, one of each for 256 inputs. */
 enum { OCTAVO_BYTES_AND_FACTORS = 3 };
 enum { OCTAVO_NO_OFFSET = 0, OCTAVO_ZERO = 1, OCTAVO_LEAST = 2 };
 /* Functions of a product's result: gates of as many other outputs, or with OCTAVO_UNGATED added applied to each output. */
-enum { OCTAVO_NO_ACTIVATION = 0, OCTAVO_SILU = 1, OCTAVO_GELU = 2, OCTAVO_GELU_TANH = 3, OCTAVO_RELU = 4, OCTAVO_CLAMPED_SILU = 5 };
-enum { OCTAVO_UNGATED = 16 };
+enum {
+  OCTAVO_NO_ACTIVATION = 0,
+  OCTAVO_SILU = 1,
+  OCTAVO_GELU = 2,
+  OCTAVO_GELU_TANH = 3,
+  OCTAVO_RELU = 4,
+  OCTAVO_CLAMPED_SILU = 5,
+  OCTAVO_UNGATED = 16
+};
 enum { OCTAVO_SOFTMAX = 0, OCTAVO_SIGMOID = 1 }; /* scores of experts */
 enum { /* dtypes of a cache only: int8 with a float32 scale for each token and head, E4M3 saturating at 448 */
   OCTAVO_CACHE_INT8 = 3,
@@ -72,17 +80,17 @@ OCTAVO_API int octavo_pin(octavo_context* context, const int32_t* cpus, int64_t 
 /* -- weights --------------------------------------------------------------------------------------------------- */
 /* A [out, in] matrix. `group`: inputs that share a scale, a multiple of 16 (E4M3: 32) or 0 for all; 0 in the dtypes and
  * OCTAVO_INT8_A16, 64 (of the activations) in OCTAVO_INT8_A8. `scale`: the dtype of scales, or in groups of 16, 32, ..., 256
- * integers OCTAVO_BYTES_AND_FACTORS; `offset`: what there is beside them. With a gating activation the first half of the outputs is
- * activated and multiplied by the second: octavo_linear then gives out / 2 columns. */
+ * integers OCTAVO_BYTES_AND_FACTORS; `offset`: what there is beside them. With a gating activation the first half of the
+ * outputs is activated and multiplied by the second: octavo_linear then gives out / 2 columns. */
 OCTAVO_API octavo_weight* octavo_weight_new(octavo_context* context, int32_t format, int64_t group, int32_t scale,
                                             int32_t offset, int32_t activation, int64_t in, int64_t out);
-/* `count` rows of a dtype at outputs `first` and on, in any order, each once. They are rounded to nearest here where the format
- * is not a dtype: to 8 bits with float32 scales of the outputs, or to 4 bits with float16 scales and least values; else dtype
- * and format must be the same. */
+/* `count` rows of a dtype at outputs `first` and on, in any order, each once. They are rounded to nearest here where the
+ * format is not a dtype: to 8 bits with float32 scales of the outputs, or to 4 bits with float16 scales and least values;
+ * else dtype and format must be the same. */
 OCTAVO_API int octavo_weight_pack(octavo_context* context, octavo_weight* weight, const void* rows, int32_t dtype,
                                   int64_t first, int64_t count);
-/* The same of codes [count, in], one byte each, with scales [count, groups], uint8, float16 or int8 offsets [count, groups] or
- * NULL, and float16 factors [count, ceil(in / 256)] (with least values [.., 2]: the scale's and theirs) or NULL. */
+/* The same of codes [count, in], one byte each, with scales [count, groups], uint8, float16 or int8 offsets [count, groups]
+ * or NULL, and float16 factors [count, ceil(in / 256)] (with least values [.., 2]: the scale's and theirs) or NULL. */
 OCTAVO_API int octavo_weight_put(octavo_context* context, octavo_weight* weight, const uint8_t* codes, const void* scales,
                                  const void* offsets, const void* factors, int64_t groups, int64_t first,
                                  int64_t count);
@@ -122,15 +130,15 @@ OCTAVO_API int octavo_layer_norm(octavo_context* context, const float* x, const 
 OCTAVO_API int octavo_soft_cap(octavo_context* context, float* x, int64_t rows, int64_t width, float cap);
 /* x [rows, 2 * width] -> y [rows, width] */
 OCTAVO_API int octavo_silu_and_multiply(octavo_context* context, const float* x, int64_t rows, int64_t width, float* y);
-/* routing [rows, experts]: the scores (OCTAVO_SOFTMAX: over the row; OCTAVO_SIGMOID: of each logit) of the `chosen` largest of
- * each row (of equal ones the first), times `scale`, with `normalise` divided by their sum; the others are 0. The choice is by
- * score + bias [experts] (NULL: 0), and within the `chosen_groups` best of `groups` groups of one size, a group being as good
- * as the sum of its `group_best` largest. Where a logit is NaN, those chosen are NaN. */
+/* routing [rows, experts]: the scores (OCTAVO_SOFTMAX: over the row; OCTAVO_SIGMOID: of each logit) of the `chosen` largest
+ * of each row (of equal ones the first), times `scale`, with `normalise` divided by their sum; the others are 0. The choice
+ * is by score + bias [experts] (NULL: 0), and within the `chosen_groups` best of `groups` groups of one size, a group being
+ * as good as the sum of its `group_best` largest. Where a logit is NaN, those chosen are NaN. */
 OCTAVO_API int octavo_route(octavo_context* context, const float* logits, int64_t rows, int64_t experts, int32_t scoring,
                             int64_t groups, int64_t chosen_groups, int64_t group_best, int64_t chosen, int32_t normalise,
                             float scale, const float* bias, float* routing);
-/* y [rows, width] = the sum over all experts e, from first to last, of routing[row, e] * down[e](gate_up[e](x)); experts whose
- * routing is 0 are left out. With `accumulate`, y += that. The weights of all experts have one shape and format. */
+/* y [rows, width] = the sum over all experts e, from first to last, of routing[row, e] * down[e](gate_up[e](x)); experts
+ * whose routing is 0 are left out. With `accumulate`, y += that. The weights of all experts have one shape and format. */
 OCTAVO_API int octavo_experts(octavo_context* context, const octavo_weight* const* gate_up, const octavo_weight* const* down,
                               int64_t experts, const float* x, int64_t rows, int64_t width, const float* routing, float* y,
                               int32_t accumulate);
@@ -154,10 +162,10 @@ OCTAVO_API int octavo_cache_swap_out(const octavo_cache* cache, const int32_t* p
 OCTAVO_API int octavo_cache_swap_in(octavo_cache* cache, const int32_t* pairs, int64_t count, const char* host,
                                     int64_t slots);
 OCTAVO_API void octavo_cache_free(octavo_cache* cache);
-/* qkv [tokens, (heads + 2 kv_heads) * head_size]: rotates the q and k heads of each token in place, then stores its k and v in
- * its slot of one layer. cos_sin [table_rows, rotary]: cosines, then sines, for the first `rotary` elements of a head, half and
- * half (`interleaved`: the pairs are neighbours instead); NULL: nothing is rotated, and positions [tokens] are not looked
- * at. */
+/* qkv [tokens, (heads + 2 kv_heads) * head_size]: rotates the q and k heads of each token in place, then stores its k and v
+ * in its slot of one layer. cos_sin [table_rows, rotary]: cosines, then sines, for the first `rotary` elements of a head,
+ * half and half (`interleaved`: the pairs are neighbours instead); NULL: nothing is rotated, and positions [tokens] are not
+ * looked at. */
 OCTAVO_API int octavo_cache_write(octavo_context* context, octavo_cache* cache, int64_t layer, float* qkv, int64_t heads,
                                   const int64_t* slots, int64_t tokens, const float* cos_sin, int64_t table_rows,
                                   int64_t rotary, const int32_t* positions, int32_t interleaved);

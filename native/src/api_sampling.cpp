@@ -8,7 +8,7 @@ namespace {
 
 constexpr int64_t kTokensPerItem = 1 << 16;  // of the vocabulary: rows of a small one go together
 
-// Calls function(row, scratch) for every row.
+// Calls function(row, scratch, number of the row) for every row.
 template <class Row, class Function>
 void for_each_row(octavo_context& context, const Row* rows, int64_t count, Function&& function) {
   int64_t vocab_size = 1;
@@ -47,8 +47,8 @@ int octavo_sample(octavo_context* context, const float* logits, int64_t width, c
     if (const int status = check_vocabulary(rows, count); status != OCTAVO_OK) return status;
     for (int64_t i = 0; i < count; ++i) {
       if (rows[i].vocab_size > width)
-        return fail(OCTAVO_INVALID, "row %lld: a vocabulary of %lld in logits of %lld", number(i), number(rows[i].vocab_size),
-                    number(width));
+        return fail(OCTAVO_INVALID, "row %lld: a vocabulary of %lld in logits of %lld", number(i),
+                    number(rows[i].vocab_size), number(width));
       rows[i].logits = logits + i * width;
       rows[i].position = positions[i];
     }

@@ -77,7 +77,8 @@ void draws(const char* isa, uint64_t seed) {
        isa);
     std::vector<octavo_score> scores;
     for (size_t i = 0; i < plain.size(); ++i)
-      scores.push_back({&logits[i * vocab_size], vocab_size, 0, top, &ids[i * (1 + top)], &logprobs[i * (1 + top)], &ranks[i]});
+      scores.push_back({&logits[i * vocab_size], vocab_size, 0, top,
+                        &ids[i * (1 + top)], &logprobs[i * (1 + top)], &ranks[i]});
     ok(octavo_score_rows(own.context, scores.data(), static_cast<int64_t>(scores.size())), "score", isa);
     std::vector<float> result(tokens.begin(), tokens.end());
     result.insert(result.end(), ids.begin(), ids.end());

@@ -1,9 +1,9 @@
 // Causal attention over the paged cache, with the online softmax of Milakov and Gimelshein (2018).
 //
-// A query row meets the keys in steps of 64 from position 0; every 512 keys its reference (what weights are relative to), sum
-// and weighted values are set aside and merged, in order. Keys that the row does not see (after its position, or before its
-// window) contribute exact zeros. All of that is the same whether the row is alone (decode), in a tile of a long prompt, or
-// spread over threads, and so are the row's bits.
+// A query row meets the keys in steps of 64 from position 0; every 512 keys its reference (what weights are relative to),
+// sum and weighted values are set aside and merged, in order. Keys that the row does not see (after its position, or before
+// its window) contribute exact zeros. All of that is the same whether the row is alone (decode), in a tile of a long prompt,
+// or spread over threads, and so are the row's bits.
 #include <cmath>
 #include <cstring>
 #include <type_traits>
@@ -23,8 +23,8 @@ static_assert(kTileTokens == kLanes && kSplitTokens % kStepTokens == 0 && kAtten
 // What is kept of the keys seen so far, for each query row.
 struct Rows {
   float* references;  // [32]: what weights are relative to, see softmax
-  float* totals;  // [rows][16]: sums of weights, powers of two, lane by lane
-  float* values;  // [rows][value_columns]: V times the weights
+  float* totals;      // [rows][16]: sums of weights, powers of two, lane by lane
+  float* values;      // [rows][value_columns]: V times the weights
 
   explicit Rows(float* data) : references(data), totals(data + 32), values(data + 32 + kAttentionRows * kLanes) {}
 };
@@ -237,7 +237,8 @@ class Attention {
     const int64_t count = step.end_tile - step.first_tile;
     if (kWide > 2 && count == 1) return score_tiles<kCount, 1>(row, step, step.first_tile);
     if (kWide > 2 && count == 2) return score_tiles<kCount, 2>(row, step, step.first_tile);
-    for (int64_t t = step.first_tile / kWide * kWide; t < step.end_tile; t += kWide) score_tiles<kCount, kWide>(row, step, t);
+    for (int64_t t = step.first_tile / kWide * kWide; t < step.end_tile; t += kWide)
+      score_tiles<kCount, kWide>(row, step, t);
   }
 
   template <int kCount, int kVectors>

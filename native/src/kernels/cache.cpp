@@ -7,8 +7,8 @@
 namespace octavo::OCTAVO_ISA {
 namespace {
 
-// One head of one token: x [size] into target(0), target(1), ... Where the format has a scale, what is stored is x / scale, the
-// largest magnitude as 127; anything that is not finite makes the scale NaN, and so all of the token's values.
+// One head of one token: x [size] into target(0), target(1), ... Where the format has a scale, what is stored is x / scale,
+// the largest magnitude as 127; anything that is not finite makes the scale NaN, and so all of the token's values.
 template <class Format, class Target>
 INLINE void put(const float* x, int64_t size, char* scale, Target target) {
   float divisor = 1.0f;

@@ -1,4 +1,4 @@
-// Row by row: RMS norm, activation, rotation.
+// Row by row: RMS norm, activation, rotation; and the table of all kernels of the instruction set.
 #include <cmath>
 
 #include "epilogue.h"

@@ -1,9 +1,9 @@
 // The layout of E4M3 weights, and how their codes become what is multiplied: pairs of bfloat16, or float32.
 //
-// A panel holds 32 outputs: heads (heads.h), then codes. As pairs 64 bytes are two inputs of all outputs, in an order in which
-// two interleavings of 64 bytes with 64 others give the outputs' pairs side by side: bytes 16 q + 8 half + 2 (o % 4) are those
-// of output 16 half + 4 q + o % 4. Else an input's codes lie side by side, of all outputs or, where a register block is narrower
-// than the panel, of each half apart.
+// A panel holds 32 outputs: heads (heads.h), then codes. As pairs 64 bytes are two inputs of all outputs, in an order in
+// which two interleavings of 64 bytes with 64 others give the outputs' pairs side by side: bytes 16 q + 8 half + 2 (o % 4)
+// are those of output 16 half + 4 q + o % 4. Else an input's codes lie side by side, of all outputs or, where a register
+// block is narrower than the panel, of each half apart.
 #pragma once
 
 #include <cstring>
@@ -45,7 +45,7 @@ INLINE float float8_value(uint8_t code) {
   return code >= 128 ? -value : value;
 }
 
-// Everything of a weight's layout but row_bytes. Of float8.cpp, as the two that follow.
+// Everything of a weight's layout but row_bytes. Of float8_pack.cpp, as the three that follow.
 void lay_out_float8(Weight& weight);
 void pack_float8(const Weight& weight, const void* rows, int32_t dtype, int64_t panel, int64_t lane, int64_t count);
 void pack_float8_codes(const Weight& weight, const CodedRows& rows, int64_t panel, int64_t lane, int64_t count);
@@ -54,8 +54,8 @@ void unpack_float8(const Weight& weight, int64_t panel, int64_t lane, float* row
 #if defined(__AVX512BF16__)
 
 // 64 codes to the pairs of the panel's halves. A code s eeee mmm above the subnormal ones is the bfloat16 whose high byte
-// follows from s eee alone (the exponent's bias grows by 120, an even number) and whose low byte is e mmm 0000; subnormal ones,
-// m / 512, take their low byte from a table of mmm and correct the high one. Codes that are no numbers become +-480.
+// follows from s eee alone (the exponent's bias grows by 120, an even number) and whose low byte is e mmm 0000; subnormal
+// ones, m / 512, take their low byte from a table of mmm and correct the high one. Codes that are no numbers become +-480.
 INLINE void widen_pairs(const char* p, __m512i& first, __m512i& second) {
   const __m512i high_table = _mm512_broadcast_i32x4(
       _mm_setr_epi8(60, 61, 62, 63, 64, 65, 66, 67, -68, -67, -66, -65, -64, -63, -62, -61));

@@ -88,8 +88,8 @@ struct BFloat16 {
 
 #endif
 
-// What a cache may hold beside these: bytes, that are widened in registers where few rows share them, else, exactly alike, to
-// `Compute` in memory, a step of keys at a time. `scaled`: each token's K and V have a scale of their own.
+// What a cache may hold beside these: bytes, that are widened in registers where few rows share them, else, exactly alike,
+// to `Compute` in memory, a step of keys at a time. `scaled`: each token's K and V have a scale of their own.
 #if defined(__AVX512BF16__)
 using Wide = BFloat16;
 #else

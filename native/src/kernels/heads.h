@@ -1,7 +1,7 @@
-// Scales and offsets of quantized weights as they were published: for each group of inputs of a panel of 32 outputs a head of
-// 32 scales (float32, bfloat16 or float16) and then 32 offsets: none, zeros of 8 bits, or least values of float16. Or scales
-// and least values of signed bytes, for which 32 float16 factors of scales, and as many of least values, stand for each block of
-// 256 inputs.
+// Scales and offsets of quantized weights as they were published: for each group of inputs of a panel of 32 outputs a head
+// of 32 scales (float32, bfloat16 or float16) and then 32 offsets: none, zeros of 8 bits, or least values of float16. Or
+// scales and least values of signed bytes, for which 32 float16 factors of scales, and as many of least values, stand for
+// each block of 256 inputs.
 //
 // A panel begins with its factors, then its heads lie side by side before its codes, so that codes of every kind begin at a
 // cache line.
@@ -97,7 +97,8 @@ INLINE void put_heads(const Weight& weight, const CodedRows& row, char* panel, i
     if (weight.offset == kZero) offsets[lane] = static_cast<char>(row.offsets[group] ^ 0x80);
     if (weight.offset == kLeast) std::memcpy(offsets + lane * least_bytes, row.offsets + group * least_bytes, least_bytes);
   }
-  for (int64_t i = 0; i < weight.row_factors(); ++i) std::memcpy(panel + i * kFactorsBytes + lane * 2, row.factors + i * 2, 2);
+  for (int64_t i = 0; i < weight.row_factors(); ++i)
+    std::memcpy(panel + i * kFactorsBytes + lane * 2, row.factors + i * 2, 2);
 }
 
 // What one lane's codes stand for: scale * (q - zero), or scale * q + least.

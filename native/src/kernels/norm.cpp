@@ -34,7 +34,8 @@ INLINE float variance_of(const float* x, int64_t width, float mean) {
 
 }  // namespace
 
-void layer_norm(const float* x, const float* weight, const float* bias, int64_t rows, int64_t width, float epsilon, float* y) {
+void layer_norm(const float* x, const float* weight, const float* bias, int64_t rows, int64_t width, float epsilon,
+                float* y) {
   for (int64_t row = 0; row < rows; ++row, x += width, y += width) {
     const float mean = mean_of(x, width);
     const Floats scale = set(1.0f / std::sqrt(variance_of(x, width, mean) + epsilon));

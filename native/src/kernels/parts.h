@@ -13,7 +13,8 @@ extern const AttentionKernels attention_kernels[kCacheDTypes];
 extern const CacheWrite cache_writes[kCacheDTypes];
 
 void rms_norm(const float* x, const float* weight, int64_t rows, int64_t width, float epsilon, float* y, bool accumulate);
-void layer_norm(const float* x, const float* weight, const float* bias, int64_t rows, int64_t width, float epsilon, float* y);
+void layer_norm(const float* x, const float* weight, const float* bias, int64_t rows, int64_t width, float epsilon,
+                float* y);
 void soft_cap(float* x, int64_t count, float cap);
 void put_scaled(const float* x, int64_t count, float scale, float* y, bool accumulate);
 void silu_and_multiply(const float* x, int64_t rows, int64_t width, float* y);

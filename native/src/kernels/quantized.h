@@ -1,15 +1,15 @@
 // The layout of quantized weights and of the activations that meet them, and how activations are rounded.
 //
 // Everything is a product of unsigned bytes by signed ones, summed exactly. Codes of weights are q in [0, 2^bits), and
-// w = scale (q - centre), scale (q - zero) or scale q + least, with scale, zero and least of an output and a group of inputs;
-// a weight that is not `grouped` has one scale for each output. Activations are rounded within each group to 8 bits, or to 16
-// that are stored as two signed bytes 256 h + l: `planes`. The groups of a weight that has none are those of its activations
-// alone: 64 inputs in 8 bits, all of them in 16.
+// w = scale (q - centre), scale (q - zero) or scale q + least, with scale, zero and least of an output and a group of
+// inputs; a weight that is not `grouped` has one scale for each output. Activations are rounded within each group to 8
+// bits, or to 16 that are stored as two signed bytes 256 h + l: `planes`. The groups of a weight that has none are those of
+// its activations alone: 64 inputs in 8 bits, all of them in 16.
 //
-// A panel holds 32 outputs: first factors where there are any and a head for each group, of 32 scales and 32 offsets, then steps, each
-// of four neighbouring inputs of every output; bytes of 4-bit steps hold output i in the low half and i + 16 in the high one. Codes of 5 and 6 bits
-// are such nibbles behind the further bits of four steps: a chunk. A packed row block holds for each group what RowHead says,
-// and the activations.
+// A panel holds 32 outputs: first factors where there are any and a head for each group, of 32 scales and 32 offsets, then
+// steps, each of four neighbouring inputs of every output; bytes of 4-bit steps hold output i in the low half and i + 16 in
+// the high one. Codes of 5 and 6 bits are such nibbles behind the further bits of four steps: a chunk. A packed row block
+// holds for each group what RowHead says, and the activations.
 #pragma once
 
 #include <cstring>
@@ -25,7 +25,8 @@ namespace octavo::OCTAVO_ISA {
 constexpr int64_t kStepInputs = 4;
 constexpr int64_t kInputsUnit = 64;  // inputs are filled up to a multiple: a tile's depth
 
-// What a step holds; halves of a panel have 16 outputs. A chunk, of one step where nothing else is said, is what is read at once.
+// What a step holds; halves of a panel have 16 outputs. A chunk, of one step where nothing else is said, is what is read at
+// once.
 struct Bytes {
   static constexpr int64_t step_bytes = 128, chunk_steps = 1;
   static constexpr int centre = 128;

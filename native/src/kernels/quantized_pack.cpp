@@ -1,4 +1,4 @@
-// Rounds weights (once, at load) and reads them back.
+// Rounds weights (once, at load), puts codes into panels, and reads both back.
 #include <cstring>
 
 #include "parts.h"
@@ -43,8 +43,8 @@ INLINE float to_half(float value, uint16_t* bits) {
   return back[0];
 }
 
-// Keeps what a group's (in int8 the whole row's) values are rounded by in `head`: scales of float32, or scales and least values
-// of float16.
+// Keeps what a group's (in int8 the whole row's) values are rounded by in `head`: scales of float32, or scales and least
+// values of float16.
 INLINE Rounding keep_rounding(Bytes, char* head, int64_t lane, float low, float high) {
   const float most = -low > high ? -low : high;
   const float scale = most / 127.0f;

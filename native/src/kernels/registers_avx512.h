@@ -33,7 +33,9 @@ INLINE bool register_any_above(Register a, Register b) { return _mm512_cmp_ps_ma
 // x less the nearest integer; 0 of an infinity.
 INLINE Register register_fraction(Register x) { return _mm512_reduce_ps(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC); }
 // x less the integer below it; 0 of an infinity.
-INLINE Register register_fraction_above(Register x) { return _mm512_reduce_ps(x, _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC); }
+INLINE Register register_fraction_above(Register x) {
+  return _mm512_reduce_ps(x, _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC);
+}
 // value * 2^n of the integer n at or below each lane.
 INLINE Register register_scale(Register value, Register n) { return _mm512_scalef_ps(value, n); }
 

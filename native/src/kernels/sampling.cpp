@@ -235,8 +235,8 @@ double sum_in_order(const T* weights, int64_t count) {
   return total;
 }
 
-// Weights of all tokens, zeros behind them to the end of the last block, and the blocks' sums: 16 lanes, each in order, folded.
-// Returns the sum of all.
+// Weights of all tokens, zeros behind them to the end of the last block, and the blocks' sums: 16 lanes, each in order,
+// folded. Returns the sum of all.
 double weigh_all(const Row& row, float inverse, Scratch& scratch) {
   const int64_t blocks = ceil_div(row.size, kSamplingBlock);
   float* weights = scratch.weights;
