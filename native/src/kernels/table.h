@@ -11,7 +11,7 @@
 
 namespace octavo {
 
-enum DType : int32_t { kFloat32 = 0, kBFloat16 = 1, kFloat16 = 2, kDTypes = 3 };
+enum DType : int32_t { kFloat32 = OCTAVO_FLOAT32, kBFloat16 = OCTAVO_BFLOAT16, kFloat16 = OCTAVO_FLOAT16, kDTypes = 3 };
 
 constexpr int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 constexpr int64_t element_bytes(int32_t dtype) { return dtype == kFloat32 ? 4 : 2; }
@@ -22,26 +22,26 @@ constexpr int64_t element_bytes(int32_t dtype) { return dtype == kFloat32 ? 4 : 
 // are rounded to 16 or 8 bits; E2M1, counted in halves, in the same way; and E4M3 with scales for groups, multiplied as
 // bfloat16 or float32.
 enum Format : int32_t {
-  kInt8A16 = 3,
-  kInt8A8 = 4,
-  kInt4A16 = 5,
-  kInt4A8 = 6,
-  kGroupedInt8A16 = 7,
-  kGroupedInt8A8 = 8,
-  kInt5A16 = 9,
-  kInt5A8 = 10,
-  kInt6A16 = 11,
-  kInt6A8 = 12,
-  kFloat4A16 = 13,
-  kFloat4A8 = 14,
-  kFloat8 = 15,
+  kInt8A16 = OCTAVO_INT8_A16,
+  kInt8A8 = OCTAVO_INT8_A8,
+  kInt4A16 = OCTAVO_INT4_A16,
+  kInt4A8 = OCTAVO_INT4_A8,
+  kGroupedInt8A16 = OCTAVO_GROUPED_INT8_A16,
+  kGroupedInt8A8 = OCTAVO_GROUPED_INT8_A8,
+  kInt5A16 = OCTAVO_INT5_A16,
+  kInt5A8 = OCTAVO_INT5_A8,
+  kInt6A16 = OCTAVO_INT6_A16,
+  kInt6A8 = OCTAVO_INT6_A8,
+  kFloat4A16 = OCTAVO_FLOAT4_A16,
+  kFloat4A8 = OCTAVO_FLOAT4_A8,
+  kFloat8 = OCTAVO_FLOAT8,
   kFormats = 16
 };
 // What a code of 0 stands for: scale * -128 (or -8, -16, -32), scale * -zero with a zero of 8 bits, or a float16 of its own
 // (a byte where there are factors).
-enum Offset : int32_t { kNoOffset = 0, kZero = 1, kLeast = 2, kOffsets = 3 };
+enum Offset : int32_t { kNoOffset = OCTAVO_NO_OFFSET, kZero = OCTAVO_ZERO, kLeast = OCTAVO_LEAST, kOffsets = 3 };
 // Scales are of a dtype; or they, and least values, are signed bytes by a float16 factor for each block of inputs.
-enum Scale : int32_t { kBytesAndFactors = kDTypes, kScales = 4 };
+enum Scale : int32_t { kBytesAndFactors = OCTAVO_BYTES_AND_FACTORS, kScales = 4 };
 constexpr int64_t kBlockInputs = 256;
 [[gnu::always_inline]] constexpr int64_t scale_bytes(int32_t scale) {
   return scale == kBytesAndFactors ? 1 : element_bytes(scale);
@@ -49,7 +49,16 @@ constexpr int64_t kBlockInputs = 256;
 [[gnu::always_inline]] constexpr int64_t offset_bytes(int32_t scale, int32_t offset) {
   return offset == kNoOffset ? 0 : offset == kZero || scale == kBytesAndFactors ? 1 : 2;
 }
-enum Activation : int32_t { kNoActivation, kSilu, kGelu, kGeluTanh, kRelu, kClampedSilu, kActivations, kUngated = 16 };
+enum Activation : int32_t {
+  kNoActivation = OCTAVO_NO_ACTIVATION,
+  kSilu = OCTAVO_SILU,
+  kGelu = OCTAVO_GELU,
+  kGeluTanh = OCTAVO_GELU_TANH,
+  kRelu = OCTAVO_RELU,
+  kClampedSilu = OCTAVO_CLAMPED_SILU,
+  kActivations = 6,
+  kUngated = OCTAVO_UNGATED
+};
 
 // A weight [out, in] is stored in panels of `panel_width` outputs. A panel is a list of steps over `in`; a step holds
 // some neighbouring inputs of every output of the panel. Lanes are outputs, so an output is one chain of products over
@@ -139,11 +148,11 @@ struct LinearKernels {
 // [depth], then V, [16 / depth tokens][value_columns][depth]; key_rows is the head size rounded up to `depth`,
 // value_columns rounded up to 16. In an int8 cache 16 float32 scales, one for each token, follow K, and 16 follow V.
 enum CacheDType : int32_t {
-  kCacheFloat32 = 0,
-  kCacheBFloat16 = 1,
-  kCacheFloat16 = 2,
-  kCacheInt8 = 3,
-  kCacheFloat8 = 4,  // E4M3 without infinities
+  kCacheFloat32 = OCTAVO_FLOAT32,
+  kCacheBFloat16 = OCTAVO_BFLOAT16,
+  kCacheFloat16 = OCTAVO_FLOAT16,
+  kCacheInt8 = OCTAVO_CACHE_INT8,
+  kCacheFloat8 = OCTAVO_CACHE_FLOAT8,  // E4M3 without infinities
   kCacheDTypes = 5
 };
 constexpr int64_t cache_element_bytes(int32_t dtype) { return dtype == kCacheFloat32 ? 4 : dtype >= kCacheInt8 ? 1 : 2; }
@@ -227,7 +236,8 @@ using CacheWrite = void (*)(const CacheShape& shape, char* layer, int64_t slot, 
 // ---- sampling ----------------------------------------------------------------------------------------------------
 constexpr int64_t kSamplingBlock = 256;  // weights are summed in blocks of so many
 
-// Values and bytes of one GGUF block; 0 if the type is not known.
+// ---- GGUF --------------------------------------------------------------------------------------------------------
+// Values and bytes of one block; 0 if the type is not known.
 struct BlockSize {
   int64_t values, bytes;
 };
