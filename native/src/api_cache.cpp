@@ -1,11 +1,12 @@
 // The paged cache: memory, copies, and writes with the rotation before them.
-#include <algorithm>
 #include <cstring>
 
 #include "context.h"
 
 namespace octavo {
 namespace {
+
+constexpr int64_t kSmallWrite = 1 << 13;  // floats
 
 CacheShape make_shape(const octavo_context& context, int64_t layers, int64_t blocks, int64_t block_size, int64_t kv_heads,
                       int64_t head_size, int32_t dtype) {
@@ -119,10 +120,8 @@ int octavo_cache_write(octavo_context* context, octavo_cache* cache, int64_t lay
   const CacheWrite write = kernels.cache_writes[shape.dtype];
   const int64_t size = shape.kv_heads * shape.head_size;
   const int64_t width = heads * shape.head_size + 2 * size;
-  const int threads = threads_for(*context, tokens * width, 8192);
-  const int64_t chunk = threads == 1 ? std::max<int64_t>(tokens, 1) : ceil_div(tokens, 4 * threads);
-  pool::parallel(threads, ceil_div(tokens, chunk), [&](int64_t item, int) {
-    for (int64_t t = item * chunk; t < std::min(tokens, (item + 1) * chunk); ++t) {
+  for_rows(*context, tokens, tokens * width, kSmallWrite, [&](int64_t first, int64_t count) {
+    for (int64_t t = first; t < first + count; ++t) {
       float* row = qkv + t * width;
       if (turns)
         kernels.rotate(row, heads + shape.kv_heads, shape.head_size, cos_sin + positions[t] * rotary, rotary,

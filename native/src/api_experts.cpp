@@ -7,6 +7,7 @@
 namespace octavo {
 namespace {
 
+constexpr int64_t kSmallSum = 1 << 14;  // floats
 constexpr int64_t kAssignments = 4096;  // (row, expert) pairs whose results are in memory at once
 
 // The assignments of some rows, sorted by expert and in it by row.
@@ -151,25 +152,17 @@ struct Experts {
   }
 
  private:
-  static bool alike(const Weight& a, const Weight& b) {
-    return a.in == b.in && a.out == b.out && a.format == b.format && a.activation == b.activation && a.group == b.group &&
-           a.scale == b.scale && a.offset == b.offset && (a.order == nullptr) == (b.order == nullptr);
-  }
-
   void pass(const float* x, const Assignments& assignments, int64_t first, int64_t end, float* y) const {
     const int64_t inner = down[0]->view.in, width = down[0]->view.out, total = assignments.count();
     GroupedProduct up(context, gate_up, assignments);
     const int64_t floats = up.gathered_floats() + total * (inner + width);
-    float* gathered = static_cast<float*>(context.experts.reserve(static_cast<size_t>(floats) * sizeof(float)));
+    float* gathered = static_cast<float*>(context.gathered.reserve(static_cast<size_t>(floats) * sizeof(float)));
     float* activated = gathered + up.gathered_floats();
     float* results = activated + total * inner;
     up.run(x, assignments.rows.data(), gathered, activated);
     GroupedProduct(context, down, assignments).run(activated, nullptr, nullptr, results);
-    const int64_t rows = end - first;
-    const int threads = threads_for(context, total * width, 16 * 1024);
-    const int64_t chunk = threads == 1 ? rows : ceil_div(rows, 4 * threads);
-    pool::parallel(threads, ceil_div(rows, chunk), [&](int64_t item, int) {
-      for (int64_t r = item * chunk; r < std::min(rows, (item + 1) * chunk); ++r)
+    for_rows(context, end - first, total * width, kSmallSum, [&](int64_t start, int64_t rows) {
+      for (int64_t r = start; r < start + rows; ++r)
         for (int64_t i = assignments.row_starts[r]; i < assignments.row_starts[r + 1]; ++i) {
           const int64_t place = assignments.of_row[i];
           add(results + place * width, assignments.weights[place], width, y + (first + r) * width);

@@ -24,7 +24,7 @@ class HeadProducts {
     packed_bytes_ = ceil_div(run * view_.row_bytes, 64) * 64;
     floats_ = kernels_.max_rows * view_.in;
     packed_ = static_cast<char*>(context_.activations.reserve(static_cast<size_t>(threads * packed_bytes_ + 64)));
-    own_ = static_cast<float*>(context_.experts.reserve(static_cast<size_t>(threads * floats_) * sizeof(float)));
+    own_ = static_cast<float*>(context_.gathered.reserve(static_cast<size_t>(threads * floats_) * sizeof(float)));
     pool::parallel(threads, heads_ * ceil_div(rows, run), [&](int64_t item, int worker) {
       const int64_t first = item / heads_ * run;
       multiply(item % heads_, x, first, std::min(run, rows - first), y, worker);
@@ -69,10 +69,8 @@ int octavo_linear_heads(octavo_context* context, const octavo_weight* const* wei
   if (heads < 1) return fail(OCTAVO_INVALID, "%lld heads", number(heads));
   for (int64_t head = 0; head < heads; ++head) {
     if (missing(weights[head])) return closed();
-    const Weight &own = weights[head]->view, &first = weights[0]->view;
-    if (own.in != first.in || own.out != first.out || own.format != first.format || own.activation != first.activation ||
-        own.group != first.group || own.scale != first.scale || own.offset != first.offset || own.order != nullptr ||
-        !weights[head]->pieces.empty())
+    const Weight& own = weights[head]->view;
+    if (!alike(own, weights[0]->view) || own.order != nullptr || !weights[head]->pieces.empty())
       return fail(OCTAVO_INVALID, "head %lld: [%lld, %lld] is not like the other heads", number(head), number(own.out),
                   number(own.in));
   }
@@ -88,12 +86,8 @@ int octavo_copy_columns(octavo_context* context, const float* x, int64_t rows, i
   if (missing(context)) return closed();
   if (first < 0 || width < 0 || first + width > stride)
     return fail(OCTAVO_OUT_OF_RANGE, "columns %lld + %lld of %lld", number(first), number(width), number(stride));
-  if (rows == 0) return OCTAVO_OK;
-  const int threads = threads_for(*context, rows * width, kSmallCopy);
-  const int64_t chunk = threads == 1 ? rows : ceil_div(rows, 4 * threads);
-  pool::parallel(threads, ceil_div(rows, chunk), [&](int64_t item, int) {
-    for (int64_t row = item * chunk; row < std::min(rows, (item + 1) * chunk); ++row)
-      std::copy_n(x + row * width, width, y + row * stride + first);
+  for_rows(*context, rows, rows * width, kSmallCopy, [&](int64_t start, int64_t count) {
+    for (int64_t row = start; row < start + count; ++row) std::copy_n(x + row * width, width, y + row * stride + first);
   });
   return OCTAVO_OK;
 }

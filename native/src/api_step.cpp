@@ -7,7 +7,8 @@
 namespace octavo {
 namespace {
 
-constexpr int64_t kRowsPerPass = 512;  // packed activations of a pass stay in the shared cache
+constexpr int64_t kSmallRows = 1 << 14;  // floats, or as much work as so many
+constexpr int64_t kRowsPerPass = 512;    // packed activations of a pass stay in the shared cache
 
 struct Product {
   octavo_context& context;
@@ -48,17 +49,6 @@ void look_up(const LinearKernels& linear, const Weight& view, int64_t id, float*
   for (int64_t i = 0; i < view.in; ++i) row[view.order[i]] = stored[i];
 }
 
-// Work on ranges of rows, in parallel if it is worth it.
-template <class Function>
-void for_rows(const octavo_context& context, int64_t rows, int64_t row_cost, Function&& function) {
-  if (rows < 1) return;  // a step of prompt chunks alone has no rows for the final norm
-  constexpr int64_t kGrain = 16 * 1024;
-  const int threads = threads_for(context, rows * row_cost, kGrain);
-  const int64_t chunk = threads == 1 ? rows : std::max<int64_t>(1, ceil_div(rows, 4 * threads));
-  pool::parallel(threads, ceil_div(rows, chunk),
-                 [&](int64_t item, int) { function(item * chunk, std::min(chunk, rows - item * chunk)); });
-}
-
 }  // namespace
 }  // namespace octavo
 
@@ -92,7 +82,7 @@ int octavo_embedding(octavo_context* context, const octavo_weight* weight, const
     return fail(OCTAVO_INVALID, "a weight with gates or of several pieces has no rows to look up");
   const LinearKernels& linear = *context->kernels->linear[view.format];
   const bool plain = scale == 1.0f && accumulate == 0;
-  for_rows(*context, count, 16 * view.in, [&](int64_t first, int64_t rows) {
+  for_rows(*context, count, count * 16 * view.in, kSmallRows, [&](int64_t first, int64_t rows) {
     std::unique_ptr<float[]> row(plain ? nullptr : new float[view.in]);
     for (int64_t i = first; i < first + rows; ++i) {
       float* target = y + i * view.in;
@@ -116,7 +106,7 @@ int octavo_select_rows(octavo_context* context, const float* x, int64_t rows, in
 int octavo_rms_norm(octavo_context* context, const float* x, const float* weight, int64_t rows, int64_t width, float epsilon,
                     float* y, int32_t accumulate) {
   if (missing(context)) return closed();
-  for_rows(*context, rows, width, [&](int64_t first, int64_t count) {
+  for_rows(*context, rows, rows * width, kSmallRows, [&](int64_t first, int64_t count) {
     context->kernels->rms_norm(x + first * width, weight, count, width, epsilon, y + first * width, accumulate != 0);
   });
   return OCTAVO_OK;
@@ -128,7 +118,7 @@ int octavo_rms_norm_columns(octavo_context* context, float* x, int64_t rows, int
   if (first < 0 || count < 0 || first + count * width > stride)
     return fail(OCTAVO_INVALID, "columns %lld + %lld * %lld of %lld", number(first), number(count), number(width),
                 number(stride));
-  for_rows(*context, rows, count * width, [&](int64_t from, int64_t some) {
+  for_rows(*context, rows, rows * count * width, kSmallRows, [&](int64_t from, int64_t some) {
     for (int64_t row = from; row < from + some; ++row) {
       float* run = x + row * stride + first;
       context->kernels->rms_norm(run, weight, count, width, epsilon, run, false);
@@ -140,7 +130,7 @@ int octavo_rms_norm_columns(octavo_context* context, float* x, int64_t rows, int
 int octavo_layer_norm(octavo_context* context, const float* x, const float* weight, const float* bias, int64_t rows,
                       int64_t width, float epsilon, float* y) {
   if (missing(context)) return closed();
-  for_rows(*context, rows, 2 * width, [&](int64_t first, int64_t count) {
+  for_rows(*context, rows, rows * 2 * width, kSmallRows, [&](int64_t first, int64_t count) {
     context->kernels->layer_norm(x + first * width, weight, bias, count, width, epsilon, y + first * width);
   });
   return OCTAVO_OK;
@@ -148,14 +138,14 @@ int octavo_layer_norm(octavo_context* context, const float* x, const float* weig
 
 int octavo_soft_cap(octavo_context* context, float* x, int64_t rows, int64_t width, float cap) {
   if (missing(context)) return closed();
-  for_rows(*context, rows, 4 * width,
+  for_rows(*context, rows, rows * 4 * width, kSmallRows,
            [&](int64_t first, int64_t count) { context->kernels->soft_cap(x + first * width, count * width, cap); });
   return OCTAVO_OK;
 }
 
 int octavo_silu_and_multiply(octavo_context* context, const float* x, int64_t rows, int64_t width, float* y) {
   if (missing(context)) return closed();
-  for_rows(*context, rows, 4 * width, [&](int64_t first, int64_t count) {
+  for_rows(*context, rows, rows * 4 * width, kSmallRows, [&](int64_t first, int64_t count) {
     context->kernels->silu_and_multiply(x + first * 2 * width, count, width, y + first * width);
   });
   return OCTAVO_OK;

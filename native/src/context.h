@@ -1,6 +1,7 @@
 // What the handles of the C ABI stand for, and how a failure becomes a status and a message.
 #pragma once
 
+#include <algorithm>
 #include <cstdarg>
 #include <exception>
 #include <memory>
@@ -20,7 +21,7 @@ struct octavo_context {
   octavo::Arena weights;
   octavo::Scratch activations;
   octavo::Scratch ordered;
-  octavo::Scratch experts;
+  octavo::Scratch gathered;
   octavo::Scratch attention;
   octavo::Scratch partials;
   octavo::Scratch sampling;
@@ -83,6 +84,16 @@ int guarded(Body&& body) {
 // How many threads a piece of work deserves: below `grain` units a thread costs more than it brings.
 inline int threads_for(const octavo_context& context, int64_t units, int64_t grain) {
   return units < 2 * grain ? 1 : context.threads;
+}
+
+// Calls function(first, count) for ranges that together are all rows, in parallel where `units` of work in all deserve it.
+template <class Function>
+void for_rows(const octavo_context& context, int64_t rows, int64_t units, int64_t grain, Function&& function) {
+  if (rows < 1) return;  // a step of prompt chunks alone has none for the final norm
+  const int threads = threads_for(context, units, grain);
+  const int64_t chunk = threads == 1 ? rows : ceil_div(rows, 4 * threads);
+  pool::parallel(threads, ceil_div(rows, chunk),
+                 [&](int64_t item, int) { function(item * chunk, std::min(chunk, rows - item * chunk)); });
 }
 
 }  // namespace octavo

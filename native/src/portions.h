@@ -11,7 +11,13 @@ namespace octavo {
 constexpr int64_t kSmallProduct = 1 << 15;  // multiply-adds below which waking threads costs more than it brings
 constexpr int64_t kPortionRows = 96;        // whose packed activations stay in a core's own cache
 
-// Products with weights of one shape. Threads claim runs of neighbouring portions, each of which asks for the panel of the
+// Whether products with both weights can be divided as one list, and their rows packed alike.
+inline bool alike(const Weight& a, const Weight& b) {
+  return a.in == b.in && a.out == b.out && a.format == b.format && a.activation == b.activation && a.group == b.group &&
+         a.scale == b.scale && a.offset == b.offset && (a.order == nullptr) == (b.order == nullptr);
+}
+
+// Products with weights that are alike. Threads claim runs of neighbouring portions, each of which asks for the panel of the
 // next: long ones at first, as memory is read best, and single ones at the end, so that all end together.
 class Portions {
  public:
