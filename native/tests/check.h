@@ -84,6 +84,8 @@ inline void same_bits(const char* what, const char* isa, const std::function<std
 }
 
 void pool();
+// `seeds`: how many random shapes of each kind.
+void products(const char* isa, uint64_t seeds);
 void sampling(const char* isa, uint64_t seeds);
 
 }  // namespace checks
