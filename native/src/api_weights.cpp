@@ -29,17 +29,23 @@ void for_runs(const Weight& weight, int64_t panel, int64_t first, int64_t last, 
   }
 }
 
-// Why there is no weight of this kind, or null.
-const char* misfit(const Weight& shape) {
+// What a weight cannot have, and the number that says so; without a name there is such a weight.
+struct Misfit {
+  const char* name;
+  int64_t value;
+};
+Misfit misfit(const Weight& shape) {
   constexpr int64_t kGroupUnit = 16, kFloat8GroupUnit = 32;
   const bool is_float8 = shape.format == kFloat8, is_int8 = shape.format == kInt8A16 || shape.format == kInt8A8;
-  if (shape.scale == kBytesAndFactors && (shape.format < kInt4A16 || shape.format >= kFloat4A16)) return "scales";
-  if (shape.format < kDTypes) return shape.group == 0 ? nullptr : "groups";
-  if (is_int8) return shape.group == (shape.format == kInt8A8 ? 64 : 0) ? nullptr : "groups";
-  if (shape.group < 0 || shape.group % (is_float8 ? kFloat8GroupUnit : kGroupUnit) != 0) return "groups";
-  if (shape.scale == kBytesAndFactors && (shape.group == 0 || kBlockInputs % shape.group != 0)) return "groups";
-  if (shape.scale == kBytesAndFactors && shape.offset == kZero) return "offsets";
-  return shape.format >= kFloat4A16 && shape.offset != kNoOffset ? "offsets" : nullptr;
+  const bool has_factors = shape.scale == kBytesAndFactors;
+  const Misfit none{nullptr, 0}, groups{"groups", shape.group}, offsets{"offsets", shape.offset};
+  if (has_factors && (shape.format < kInt4A16 || shape.format >= kFloat4A16)) return {"scales", shape.scale};
+  if (shape.format < kDTypes) return shape.group == 0 ? none : groups;
+  if (is_int8) return shape.group == (shape.format == kInt8A8 ? 64 : 0) ? none : groups;
+  if (shape.group < 0 || shape.group % (is_float8 ? kFloat8GroupUnit : kGroupUnit) != 0) return groups;
+  if (has_factors && (shape.group == 0 || kBlockInputs % shape.group != 0)) return groups;
+  if (has_factors && shape.offset == kZero) return offsets;
+  return shape.format >= kFloat4A16 && shape.offset != kNoOffset ? offsets : none;
 }
 
 octavo_weight* new_weight(octavo_context& context, const Weight& shape) {
@@ -158,9 +164,8 @@ octavo_weight* octavo_weight_new(octavo_context* context, int32_t format, int64_
     shape.offset = offset;
     shape.in = in;
     shape.out = out;
-    if (const char* what = misfit(shape); what != nullptr)
-      return fail(OCTAVO_INVALID, "a weight of format %d cannot have %s of %lld", format, what,
-                  number(*what == 'o' ? offset : *what == 's' ? scale : group));
+    if (const Misfit found = misfit(shape); found.name != nullptr)
+      return fail(OCTAVO_INVALID, "a weight of format %d cannot have %s of %lld", format, found.name, number(found.value));
     weight = new_weight(*context, shape);
     return static_cast<int>(OCTAVO_OK);
   });
