@@ -1,6 +1,6 @@
 """The native kernels beside the limits of the machine, measured in the same run.
 
-    python benchmarks/kernels.py [--isa avx512_bf16] [--threads 2] [--only linear]
+    python -m benchmarks.kernels [--isa avx512_bf16] [--threads 2] [--only linear]
 
 Weights are cold: copies are used in turn that together exceed the caches. The limits are the best of short windows."""
 

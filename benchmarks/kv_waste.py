@@ -1,6 +1,6 @@
 """How much of the KV cache is held and not written, and how full it is while requests wait.
 
-    python benchmarks/kv_waste.py [--requests 500] [--blocks 4096]
+    python -m benchmarks.kv_waste [--requests 500] [--blocks 4096]
 
 The scheduler and the cache's bookkeeping are the real ones; the model is left out, since waste does not depend on it.
 Requests are 20 to 2,000 tokens long, of which a random share is the prompt."""

@@ -1,7 +1,7 @@
 """Requests that begin alike, with and without the prefix cache, in turn on one engine.
 
-    python benchmarks/shared_prefix.py --output 1 --at-once 32     time to first token
-    python benchmarks/shared_prefix.py                             requests/s, 8 at a time, 32 tokens out
+    python -m benchmarks.shared_prefix --output 1 --at-once 32     time to first token
+    python -m benchmarks.shared_prefix                             requests/s, 8 at a time, 32 tokens out
 
 Without means that every request has a `cache_salt` of its own; everything else is equal. The cache is emptied before each
 round. Times to first token count from when a request was handed to the engine."""

@@ -11,8 +11,8 @@ HOW_TO_GET_NATIVE = "install a C++ compiler (g++ or clang++), then install Octav
 
 def select_ops(config: EngineConfig) -> Ops:
     """The backend that `--backend`, `--cpu-threads` and `--cpu-isa` ask for. StartupError if `--backend cpu` or
-    `--cpu-isa` asks for native kernels and they cannot run,
-    ConfigError for an instruction set or a number of threads that this machine does not have."""
+    `--cpu-isa` asks for native kernels and they cannot run, ConfigError for an instruction set or a number of threads that
+    this machine does not have."""
     from octavo.kernels.cpu.library import LibraryUnavailable
 
     if config.backend == "numpy":
