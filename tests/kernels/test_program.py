@@ -53,12 +53,13 @@ batches = st.lists(st.tuples(st.integers(0, 20), st.integers(1, 28)), min_size=1
 def test_a_recorded_pass_repeats_its_operations(isa: str, steps: list[list[tuple[int, int]]], seed: int) -> None:
     ops = native(isa)
     model = tiny_model(ops, tiny_checkpoint(tiny_config(), seed=3))
-    recorded = ops.record(model.forward)
-    caches = make_cache(ops), make_cache(ops)
+    recorded, to_logits = ops.record(model.forward), ops.record(lambda *given: model.logits(model.forward(*given)))
+    caches = [make_cache(ops) for _ in range(3)]
     for i, lengths in enumerate(steps):
         batch = make_batch(lengths, seed + i)
         want = model.forward(batch, caches[0])
         assert np.array_equal(recorded(batch, caches[1]), want)
+        assert np.array_equal(to_logits(batch, caches[2]), model.logits(want))
 
 
 def test_a_step_is_one_call_into_the_library(monkeypatch: pytest.MonkeyPatch) -> None:
