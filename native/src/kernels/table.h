@@ -1,8 +1,8 @@
 // What one instruction set offers: plain functions over ranges of work, without threads, allocation or exceptions.
 //
-// An instruction set is one entry in CMakeLists.txt and one namespace; where it multiplies in its own way (AMX tiles, say),
-// it brings its own LinearKernels, whose packing only it reads. Functions here are always inlined: the linker would keep
-// one copy for all instruction sets.
+// An instruction set is a namespace, named in CMakeLists.txt, in table.cpp and in octavo/kernels/cpu/library.py; where it
+// multiplies in its own way (AMX tiles, say), it brings its own LinearKernels, whose packing only it reads. Functions here
+// are always inlined: the linker would keep one copy for all instruction sets.
 #pragma once
 
 #include <cstdint>
