@@ -14,6 +14,7 @@ import statistics
 import time
 from dataclasses import dataclass, field
 
+from octavo.bench.percentiles import percentile
 from octavo.config import EngineConfig
 from octavo.engine.build import build_engine
 from octavo.engine.engine import Engine
@@ -32,6 +33,7 @@ class Round:
 
 
 def request(name: str, length: int, output: int) -> Request:
+    """Random tokens in, the same ones for the same name; `output` tokens out."""
     generator = random.Random(name)
     prompt = [generator.randrange(1000, 40_000) for _ in range(length)]
     params = SamplingParams(temperature=0.0, max_tokens=output, ignore_eos=True)
@@ -39,6 +41,7 @@ def request(name: str, length: int, output: int) -> Request:
 
 
 def run(engine: Engine, options: argparse.Namespace) -> Round:
+    """Streams until they are in their stride, then the long prompt until its first token."""
     engine.reset_prefix_cache()
     result = Round()
     for number in range(options.streams):
@@ -64,11 +67,8 @@ def step(engine: Engine, result: Round) -> float:
     return time.perf_counter() - start
 
 
-def percentile(values: list[float], share: float) -> float:
-    return sorted(values)[min(len(values) - 1, int(share * len(values)))]
-
-
 def main() -> None:
+    """See the top of the file."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", help="directory, .gguf file or hub id (default: SmolLM2-135M-Instruct)")
     parser.add_argument("--dtype", default="bfloat16")
@@ -90,7 +90,7 @@ def main() -> None:
     worst = {}
     for name, each in rounds.items():
         gaps = [1000 * gap for one in each for gap in one.gaps]
-        worst[name] = percentile(gaps, 0.99)
+        worst[name] = percentile(gaps, 99)
         usual = 1000 * statistics.median(one.usual for one in each)
         seconds = statistics.median(one.prompt_seconds for one in each)
         print(f"{name:>8} {usual:7.1f} {statistics.median(gaps):7.1f} {worst[name]:7.1f} {max(gaps):7.1f}   {seconds:7.2f}")

@@ -28,10 +28,11 @@ class NoModel:
         self.num_blocks = num_blocks
 
     def execute(self, plan: StepPlan) -> list[RowResult]:
+        """See `Runner`."""
         return [RowResult(7 if each.sample else None) for each in plan.scheduled]
 
     def close(self) -> None:
-        pass
+        """See `Runner`."""
 
 
 @dataclass
@@ -43,6 +44,7 @@ class Shares:
 
 
 def mixed_requests(count: int) -> list[Request]:
+    """The same ones each time."""
     generator = random.Random(1)
     requests = []
     for i in range(count):
@@ -54,6 +56,7 @@ def mixed_requests(count: int) -> list[Request]:
 
 
 def measure(engine: Engine, num_blocks: int) -> Shares:
+    """Step until nothing is left."""
     shares = Shares()
     while engine.has_work:
         engine.step()
@@ -68,6 +71,7 @@ def measure(engine: Engine, num_blocks: int) -> Shares:
 
 
 def main() -> None:
+    """See the top of the file."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--requests", type=int, default=500)
     parser.add_argument("--blocks", type=int, default=4096)

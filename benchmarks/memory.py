@@ -3,8 +3,8 @@
     python -m benchmarks.memory MODEL [--only int4] [--checkpoint DIRECTORY_OR_GGUF]
 
 MODEL: a 16-bit model directory. Each format has a process of its own, which loads the model and answers 16 tokens to a
-prompt of 16. Resident after that answer, and of it what the model's start added to an interpreter with Octavo imported; the
-peak while loading, beside the weights as planned (and the largest shard). Linux: it reads /proc/self/status.
+prompt of 16. Resident after that answer, and of it what the model's start added to an interpreter with Octavo imported; and
+the peak while loading. Linux: it reads /proc/self/status.
 """
 
 from __future__ import annotations

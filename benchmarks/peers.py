@@ -35,10 +35,12 @@ class Run:
 
     @property
     def requests_per_second(self) -> float:
+        """Of the whole run."""
         return self.num_requests / self.seconds
 
     @property
     def tokens_per_second(self) -> float:
+        """Output tokens, of the whole run."""
         return self.output_tokens / self.seconds
 
 

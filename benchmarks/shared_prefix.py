@@ -31,6 +31,7 @@ class Round:
 
 
 def run(engine: Engine, prompts: list[list[int]], options: argparse.Namespace, *, caching: bool) -> Round:
+    """All prompts, `options.at_once` of them at a time, on an empty cache."""
     engine.reset_prefix_cache()
     params = SamplingParams(temperature=0.0, max_tokens=options.output, ignore_eos=True)
     waiting = list(enumerate(prompts))
@@ -54,6 +55,7 @@ def run(engine: Engine, prompts: list[list[int]], options: argparse.Namespace, *
 
 
 def main() -> None:
+    """See the top of the file."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", help="directory, .gguf file or hub id (default: SmolLM2-135M-Instruct)")
     parser.add_argument("--dtype", default="bfloat16")
