@@ -70,7 +70,8 @@ class LLM:
         self.config = config
         path = resolve_model(self.config, lambda percent: logger.info("downloading: %.0f %%", percent))
         intake = open_intake(self.config, path)
-        engine = build_engine(self.config, StartLog(self.config))
+        self._start_log = StartLog(self.config)
+        engine = build_engine(self.config, self._start_log)
         intake.max_model_len = engine.max_model_len
         self._session = Session(intake, InProcessClient(engine))
 
@@ -243,6 +244,11 @@ class LLM:
         self._check_generates("stream_chat")
         prompt = self._render(messages, {"template_variables": chat_template_kwargs})
         return stream_prompt(self._session, prompt, sampling_params or self.get_default_sampling_params())
+
+    @property
+    def start_table(self) -> dict[str, str]:
+        """What runs: the rows of the start-up table ("backend": "cpu (avx2, 2 threads)", "dtype", "KV cache", ...)."""
+        return dict(self._start_log.table)
 
     def get_tokenizer(self) -> Tokenizer:
         """The model's tokenizer. Raises ValidationError under skip_tokenizer_init."""

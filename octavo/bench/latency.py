@@ -7,6 +7,7 @@ import time
 from dataclasses import dataclass
 from typing import Any
 
+from octavo.bench.conditions import conditions, in_one_line
 from octavo.bench.datasets import Lengths, random_samples
 from octavo.bench.percentiles import percentile
 from octavo.config import EngineConfig
@@ -32,6 +33,7 @@ class Options:
 def run(config: EngineConfig, options: Options) -> dict[str, Any]:
     """The result, under vLLM's names."""
     from octavo.llm import LLM
+    from octavo.offline.progress import ProgressBar
     from octavo.sampling.params import SamplingParams
 
     params = SamplingParams(
@@ -39,22 +41,26 @@ def run(config: EngineConfig, options: Options) -> dict[str, Any]:
     )
     lengths = Lengths(options.input_len, options.output_len)
     latencies = []
-    with LLM.from_config(config) as llm:
-        for number in range(options.num_iters_warmup + options.num_iters):
+    batches, shows_bar = options.num_iters_warmup + options.num_iters, not config.disable_progress
+    with LLM.from_config(config) as llm, ProgressBar(batches, shows_bar, "Batches, with warm-up", "batch") as bar:
+        engine = conditions(llm.start_table)
+        for number in range(batches):
             samples = random_samples(llm.get_tokenizer(), options.batch_size, lengths, (config.seed or 0) + number)
             prompts = [{"prompt_token_ids": sample.token_ids} for sample in samples]
             start = time.perf_counter()
             llm.generate(prompts, params, use_tqdm=False)
             latencies.append(time.perf_counter() - start)
+            bar.update(1)
     latencies = latencies[options.num_iters_warmup :]
     return {
         "avg_latency": statistics.fmean(latencies),
         "latencies": latencies,
         "percentiles": {str(percent): percentile(latencies, percent) for percent in PERCENTS},
+        "engine": engine,
     }
 
 
 def text(result: dict[str, Any]) -> str:
-    """As vLLM prints it."""
+    """What ran, and the rest as vLLM prints it."""
     lines = [f"{percent}% percentile latency: {seconds} seconds" for percent, seconds in result["percentiles"].items()]
-    return "\n".join([f"Avg latency: {result['avg_latency']} seconds", *lines])
+    return "\n".join([in_one_line(result["engine"]), f"Avg latency: {result['avg_latency']} seconds", *lines])

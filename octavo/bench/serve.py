@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 import random
 import statistics
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -59,6 +60,7 @@ class Answer:
 
 def run(config: EngineConfig, options: Options) -> dict[str, Any]:
     """The result, under vLLM's names. UnavailableError if there is no server."""
+    from octavo.offline.progress import ProgressBar
     from octavo.text.tokenizer import load_tokenizer
     from octavo.weights.hub import resolve_model
 
@@ -77,8 +79,10 @@ def run(config: EngineConfig, options: Options) -> dict[str, Any]:
     chat = options.endpoint.endswith("/chat/completions")
     model = config.served_model_name[0] if config.served_model_name else asyncio.run(target.first_model())
     bodies = [_body(model, sample, tokenizer.decode(sample.token_ids) if chat else None, options) for sample in samples]
-    seconds, answers = asyncio.run(_measure(target, options, samples, bodies, config.seed or 0))
-    return {"model_id": model, "request_rate": options.request_rate, **_summary(seconds, answers, percents)}
+    with ProgressBar(options.num_prompts, not config.disable_progress, "Requests", "request") as bar:
+        seconds, answers = asyncio.run(_measure(target, options, samples, bodies, config.seed or 0, lambda: bar.update(1)))
+    rate = "inf" if math.isinf(options.request_rate) else options.request_rate  # JSON has no infinity
+    return {"model_id": model, "request_rate": rate, **_summary(seconds, answers, percents)}
 
 
 def text(result: dict[str, Any]) -> str:
@@ -104,7 +108,12 @@ def text(result: dict[str, Any]) -> str:
 
 
 async def _measure(
-    target: Target, options: Options, samples: Sequence[Sample], bodies: Sequence[bytes], seed: int
+    target: Target,
+    options: Options,
+    samples: Sequence[Sample],
+    bodies: Sequence[bytes],
+    seed: int,
+    answered: Callable[[], None],
 ) -> tuple[float, list[Answer]]:
     for i in range(options.num_prompts, len(bodies)):
         await _ask(target, options.endpoint, samples[i], bodies[i])
@@ -113,7 +122,9 @@ async def _measure(
 
     async def ask(i: int) -> Answer:
         async with limit:
-            return await _ask(target, options.endpoint, samples[i], bodies[i])
+            answer = await _ask(target, options.endpoint, samples[i], bodies[i])
+        answered()
+        return answer
 
     start = time.perf_counter()
     tasks = []

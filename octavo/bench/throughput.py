@@ -6,6 +6,7 @@ import time
 from dataclasses import dataclass
 from typing import Any
 
+from octavo.bench.conditions import conditions, in_one_line
 from octavo.bench.datasets import Lengths, file_samples, random_samples
 from octavo.config import EngineConfig
 from octavo.options.description import option
@@ -49,6 +50,7 @@ def run(config: EngineConfig, options: Options) -> dict[str, Any]:
             [{"prompt_token_ids": sample.token_ids} for sample in samples], params, use_tqdm=not config.disable_progress
         )
         seconds = time.perf_counter() - start
+        engine = conditions(llm.start_table)
     prompt_tokens = sum(len(output.prompt_token_ids or ()) for output in outputs)
     output_tokens = sum(len(answer.token_ids) for output in outputs for answer in output.outputs)
     return {
@@ -60,13 +62,15 @@ def run(config: EngineConfig, options: Options) -> dict[str, Any]:
         "requests_per_second": len(outputs) / seconds,
         "tokens_per_second": (prompt_tokens + output_tokens) / seconds,
         "output_tokens_per_second": output_tokens / seconds,
+        "engine": engine,
     }
 
 
 def text(result: dict[str, Any]) -> str:
-    """vLLM's line, and how much of it was in vain."""
+    """What ran, vLLM's line, and how much of it was in vain."""
     failed = f"\nFailed requests: {result['failed']}" if result["failed"] else ""
     return (
+        f"{in_one_line(result['engine'])}\n"
         f"Throughput: {result['requests_per_second']:.2f} requests/s, {result['tokens_per_second']:.2f} total tokens/s, "
         f"{result['output_tokens_per_second']:.2f} output tokens/s{failed}"
     )

@@ -1,4 +1,4 @@
-"""The progress bar of `LLM`: rich's by default, or any class that is called and used as tqdm's."""
+"""The progress bar of `LLM` and of benchmarks: rich's by default, or any class that is called and used as tqdm's."""
 
 from __future__ import annotations
 
@@ -9,18 +9,20 @@ from typing import Any
 
 
 class ProgressBar:
-    """Counts finished prompts; a context manager. `use_tqdm` False shows nothing."""
+    """Counts finished prompts, or what `desc` and `unit` say; a context manager. `use_tqdm` False shows nothing."""
 
-    def __init__(self, total: int, use_tqdm: bool | Callable[..., Any]) -> None:
+    def __init__(
+        self, total: int, use_tqdm: bool | Callable[..., Any], desc: str = "Processed prompts", unit: str = "prompt"
+    ) -> None:
         self._bar: Any = None
         if use_tqdm and total:
             make: Callable[..., Any] = use_tqdm if callable(use_tqdm) else _RichBar
-            self._bar = make(total=total, desc="Processed prompts", unit="prompt")
+            self._bar = make(total=total, desc=desc, unit=unit)
 
-    def update(self, num_prompts: int) -> None:
-        """So many more prompts are done."""
+    def update(self, count: int) -> None:
+        """So many more are done."""
         if self._bar is not None:
-            self._bar.update(num_prompts)
+            self._bar.update(count)
 
     def __enter__(self) -> ProgressBar:
         return self
@@ -28,6 +30,9 @@ class ProgressBar:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         if self._bar is not None:
             self._bar.close()
+
+
+_REFRESHES = 2  # a second: each takes 1 ms from the thread that runs the engine
 
 
 class _RichBar:
@@ -38,12 +43,13 @@ class _RichBar:
         from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
         columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-        self._progress = Progress(*columns, console=Console(file=sys.stderr, force_jupyter=False))
+        console = Console(file=sys.stderr, force_jupyter=False)
+        self._progress = Progress(*columns, console=console, refresh_per_second=_REFRESHES)
         self._task = self._progress.add_task(desc, total=total)
         self._progress.start()
 
-    def update(self, num_prompts: int) -> None:
-        self._progress.update(self._task, advance=num_prompts)
+    def update(self, count: int) -> None:
+        self._progress.update(self._task, advance=count)
 
     def close(self) -> None:
         self._progress.stop()

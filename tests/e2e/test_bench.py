@@ -26,19 +26,23 @@ def result_file(tmp_path: Path) -> Path:
 
 
 def result_of(file: Path) -> dict[str, Any]:
-    result: dict[str, Any] = json.loads(file.read_text())
+    result: dict[str, Any] = json.loads(file.read_text(), parse_constant=lambda name: pytest.fail(f"{name} is no JSON"))
     return result
 
 
 def test_throughput(smollm2: Path, result_file: Path, capsys: pytest.CaptureFixture[str]) -> None:
     sizes = ["--num-prompts", "3", "--input-len", "20", "--output-len", "4", "--n", "2", "--prefix-len", "16"]
-    files = ["--output-json", str(result_file), "--disable-progress"]
+    files = ["--output-json", str(result_file), "--disable-progress", "--cpu-isa", "generic", "--cpu-threads", "1"]
     assert benchmark.main(["--model", str(smollm2), *sizes, *files, *SMALL]) == 0
     result = result_of(result_file)
     assert (result["num_requests"], result["failed"]) == (3, 0)
     assert (result["total_num_tokens"], result["total_output_tokens"]) == (3 * (36 + 2 * 4), 3 * 2 * 4)
     assert result["tokens_per_second"] == pytest.approx(result["total_num_tokens"] / result["elapsed_time"])
-    assert "requests/s" in capsys.readouterr().out
+    assert result["engine"]["backend"].endswith("(generic, 1 thread)")
+    shown = capsys.readouterr()
+    assert "requests/s" in shown.out
+    assert "backend: cpu (generic, 1 thread); dtype: bfloat16" in shown.out
+    assert shown.err == ""
 
 
 def test_throughput_of_a_file(smollm2: Path, tmp_path: Path, result_file: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -58,7 +62,10 @@ def test_latency(smollm2: Path, result_file: Path, capsys: pytest.CaptureFixture
     result = result_of(result_file)
     assert len(result["latencies"]) == 3
     assert result["percentiles"]["50"] == sorted(result["latencies"])[1]
-    assert "Avg latency" in capsys.readouterr().out
+    shown = capsys.readouterr()
+    assert "Avg latency" in shown.out
+    assert result["engine"]["dtype"] in shown.out
+    assert "4/4" in shown.err  # batches
 
 
 @pytest.mark.parametrize("endpoint", ["/v1/completions", "/v1/chat/completions"])
@@ -80,10 +87,13 @@ def test_serve(
     assert main(["bench", "serve", str(smollm2), *sizes, *server, "--output-json", str(result_file)]) == 0
     result = result_of(result_file)
     assert (result["completed"], result["failed"], result["model_id"]) == (3, 0, MODEL)
+    assert result["request_rate"] == "inf"
     assert result["total_output_tokens"] == 15
     assert endpoint.endswith("chat/completions") or result["total_input_tokens"] == 30
     assert 0 < result["median_ttft_ms"] <= result["median_e2el_ms"] <= result["p99_e2el_ms"]
-    assert "Serving Benchmark Result" in capsys.readouterr().out
+    shown = capsys.readouterr()
+    assert "Serving Benchmark Result" in shown.out
+    assert "3/3" in shown.err
 
 
 def test_serve_counts_what_is_refused(octavo: ServerProcess, smollm2: Path, result_file: Path) -> None:
