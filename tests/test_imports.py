@@ -59,7 +59,7 @@ MAY_IMPORT = {
     "offline": {"engine", "parsing", "text"},
     "llm": {"engine", "offline", "options", "text", "weights"},
     "server": {"engine", "grammar", "parsing", "text", "weights"},
-    "bench": {"llm", "options", "text", "weights"},
+    "bench": {"llm", "offline", "options", "text", "weights"},
     "cli": {"bench", "engine", "llm", "options", "server", "weights"},
     "entrypoints": {"cli"},
     "__main__": {"cli"},
