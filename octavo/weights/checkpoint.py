@@ -19,6 +19,7 @@ from octavo.errors import LoadError
 from octavo.kernels.ops import Ops, Quantization
 from octavo.kernels.packed import PackedTensor, Packing, WeightPart
 from octavo.weights import mxfp4
+from octavo.weights.finite import are_finite
 
 logger = logging.getLogger(__name__)
 
@@ -309,8 +310,15 @@ class Weights:
         return mxfp4.mxfp4_tensor(f"{self._prefix}{name}", blocks, scales)
 
     def _read(self, stored: str, dtype: np.dtype[Any]) -> NDArray[Any]:
+        """LoadError for a matrix that is to be rounded and is not finite: the rounding would hide it."""
         ledger = self._ledger
-        return ledger.checkpoint.read(stored, dtype, ledger.ops)
+        tensor = ledger.checkpoint.read(stored, dtype, ledger.ops)
+        if self.quantization is not None and tensor.ndim > 1 and tensor.dtype == self.dtype and not are_finite(tensor):
+            raise LoadError(
+                f"{ledger.checkpoint.path}: tensor {stored} holds numbers that are not finite in {dtype}, and cannot be "
+                "rounded as --quantization asks; the file may be damaged"
+            )
+        return tensor
 
     def _read_packed(self, projection: StoredProjection) -> PackedTensor:
         return projection.read()

@@ -11,6 +11,7 @@ import pytest
 
 from octavo.errors import LoadError
 from octavo.kernels.numpy.ops import NumpyOps
+from octavo.kernels.ops import Quantization
 from octavo.models.config import read_model_config
 from octavo.models.registry import build_model
 from octavo.weights.checkpoint import Weights
@@ -110,3 +111,15 @@ def test_an_unknown_architecture_is_named() -> None:
     checkpoint.hf_config["architectures"] = ["FooForCausalLM"]
     with pytest.raises(LoadError, match=r"architecture 'FooForCausalLM' is not supported; supported: .*, LlamaForCausalLM"):
         logits(checkpoint)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float16, ml_dtypes.bfloat16])
+@pytest.mark.parametrize("value", [np.nan, -np.nan, np.inf, -np.inf])
+def test_a_matrix_that_is_not_finite_is_not_rounded(dtype: Any, value: float) -> None:
+    """NaN would become some integer, and nobody would ever know."""
+    matrix = np.full((1000, 301), 1.5, dtype)
+    weights = Weights(TinyCheckpoint({}, {"a.weight": matrix}), np.dtype(dtype), OPS, quantization=Quantization(8))
+    assert weights.take_projection("a", matrix.shape)[0] is matrix
+    matrix[999, 300] = value
+    with pytest.raises(LoadError, match=r"^tiny: tensor a\.weight holds numbers that are not finite in (b?float16|float32)"):
+        weights.take_projection("a", matrix.shape)

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from octavo.errors import LoadError
 from octavo.kernels.packed import PackedTensor, Packing
 from octavo.weights.checkpoint import PLAIN_TYPES, StoredProjection
+from octavo.weights.finite import are_finite
 
 MAX_ONE_SCALE_INPUTS = 65536  # that integers with one scale may have: their products are summed in 32 bits
 
@@ -159,9 +160,7 @@ def refuse_nan_codes(source: StoredTensors, name: str, codes: NDArray[np.uint8])
 def stored_scales(source: StoredTensors, name: str) -> NDArray[Any]:
     """A view of a tensor of scales. LoadError where one is not finite: no tool writes such, and it spoils every answer."""
     scales = source.stored(name)
-    bits = np.dtype(f"u{scales.itemsize}")
-    infinity = np.array(np.inf, scales.dtype).view(bits)  # all bits of the exponent; isfinite of float16 is slow
-    if bool(np.any(scales.view(bits) & infinity == infinity)):
+    if not are_finite(scales):
         raise LoadError(f"{source.path}: tensor {name} holds scales that are not finite; the file is damaged")
     return scales
 
