@@ -153,11 +153,12 @@ async def _ask(target: Target, endpoint: str, sample: Sample, body: bytes) -> An
                 else:
                     answer.first = now - start
                 last = now
-            if event.get("usage"):
-                answer.output_tokens = event["usage"]["completion_tokens"]
-                answer.prompt_tokens = event["usage"]["prompt_tokens"]
+            if usage := event.get("usage"):
+                answer.output_tokens, answer.prompt_tokens = int(usage["completion_tokens"]), int(usage["prompt_tokens"])
     except (UnavailableError, OSError, ValueError, asyncio.IncompleteReadError) as error:
         answer.error = str(error)
+    except (KeyError, TypeError, OverflowError, RecursionError) as error:
+        answer.error = f"no event of the OpenAI API: {type(error).__name__}: {error}"
     answer.total = last - start
     if not answer.first and answer.error is None:
         answer.error = "the answer ended before its first token"

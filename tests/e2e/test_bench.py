@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from octavo.bench.datasets import Lengths, file_samples, random_samples
+from octavo.bench.datasets import Lengths, Sample, file_samples, random_samples
 from octavo.bench.percentiles import percentile
+from octavo.bench.serve import Answer, Target, _ask
 from octavo.cli.main import main
 from octavo.entrypoints import benchmark
 from octavo.errors import ConfigError
@@ -111,6 +113,31 @@ def test_a_line_that_is_no_prompt_is_refused(smollm2: Path, tmp_path: Path, line
     dataset.write_text(line)
     with pytest.raises(ConfigError, match="line 1 must be an object like"):
         file_samples(str(dataset), load_tokenizer(smollm2), 1, 3)
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        '{"usage": {"tokens": 1}}',
+        '{"usage": 5}',
+        '{"usage": {"completion_tokens": 1e400, "prompt_tokens": 3}}',
+        '{"a":' * 5000 + "1" + "}" * 5000,
+        "{no JSON",
+    ],
+    ids=["names", "number", "infinite", "deep", "text"],
+)
+def test_serve_counts_answers_that_are_none(event: str) -> None:
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(f"HTTP/1.1 200 OK\r\n\r\ndata: {event}\n".encode())
+        writer.close()
+
+    async def ask() -> Answer:
+        async with await asyncio.start_server(answer, "127.0.0.1", 0) as server:
+            port = server.sockets[0].getsockname()[1]
+            return await _ask(Target(f"http://127.0.0.1:{port}", None), "/v1/completions", Sample([1], 1), b"")
+
+    assert asyncio.run(ask()).error
 
 
 def test_startup(smollm2: Path, result_file: Path, capsys: pytest.CaptureFixture[str]) -> None:
