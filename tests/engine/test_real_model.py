@@ -89,7 +89,7 @@ def test_a_start_reports_its_phases_and_the_table(smollm2: Path) -> None:
     assert list(ready.seconds) == phases[:-1]
     assert engine.max_model_len == ready.max_model_len == 96
     assert ready.table["architecture"] == "LlamaForCausalLM, 30 layers, hidden size 576"
-    stored = "int4 in groups of 32 and int8 in groups of 32"
+    stored = "int4 in groups of 32 and int8 in groups of 32 (activations int16)"
     assert ready.table["dtype"] == f"bfloat16, weights as they are stored: {stored}"
     assert ready.table["weights"] == "92 MiB"
     assert ready.table["activations"] == "210 MiB at most"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import gguf
@@ -11,6 +12,7 @@ import pytest
 
 from octavo.config import EngineConfig
 from octavo.engine.planning import plan_model
+from octavo.errors import ConfigError
 from octavo.kernels.cpu.ops import CpuOps
 from octavo.kernels.ops import Quantization
 from octavo.kernels.packed import PackedTensor
@@ -164,9 +166,22 @@ def test_a_given_quantization_rounds_what_the_file_has_packed(tmp_path: Path) ->
 
 def test_the_table_at_the_start_says_what_stays_packed(smollm2: Path) -> None:
     rows = plan_model(EngineConfig(model=str(smollm2), backend="cpu"), smollm2).table()
-    assert rows["dtype"] == "bfloat16, weights as they are stored: int4 in groups of 32 and int8 in groups of 32"
+    stored = "bfloat16, weights as they are stored: int4 in groups of 32 and int8 in groups of 32"
+    assert rows["dtype"] == f"{stored} (activations int16)"
+    coarse = EngineConfig(model=str(smollm2), backend="cpu", quantization_activations="int8")
+    assert plan_model(coarse, smollm2).table()["dtype"] == f"{stored} (activations int8)"
     rounded_rows = plan_model(EngineConfig(model=str(smollm2), backend="cpu", quantization="int8"), smollm2).table()
     assert "as they are stored" not in rounded_rows["dtype"]
+
+
+def test_activations_are_not_rounded_beside_weights_that_are_no_integers(smollm2: Path) -> None:
+    config = EngineConfig(model=str(smollm2), backend="cpu", dtype="float32", quantization_activations="int8")
+    with pytest.raises(
+        ConfigError, match=r"--quantization-activations has no meaning here: .* in float32; --quantization int8"
+    ):
+        plan_model(config, smollm2)
+    rows = plan_model(replace(config, quantization="int8"), smollm2).table()
+    assert rows["dtype"] == "float32, weights int8 (activations int8)"
 
 
 @pytest.mark.parametrize("type_name", ["Q2_K", "Q3_K"])
