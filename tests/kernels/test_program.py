@@ -57,9 +57,40 @@ def test_a_recorded_pass_repeats_its_operations(isa: str, steps: list[list[tuple
     caches = [make_cache(ops) for _ in range(3)]
     for i, lengths in enumerate(steps):
         batch = make_batch(lengths, seed + i)
+        got, logits = recorded(batch, caches[1]), to_logits(batch, caches[2])  # first, so that they need their own tables
         want = model.forward(batch, caches[0])
-        assert np.array_equal(recorded(batch, caches[1]), want)
-        assert np.array_equal(to_logits(batch, caches[2]), model.logits(want))
+        assert np.array_equal(got, want)
+        assert np.array_equal(logits, model.logits(want))
+
+
+@given(
+    operations=st.lists(st.tuples(st.integers(0, 4), st.integers(0, 2), st.integers(0, 2)), max_size=20),
+    lengths=batches,
+    seed=st.integers(0, 1000),
+)
+def test_any_pass_repeats_its_operations(operations: list[tuple[int, int, int]], lengths: Any, seed: int) -> None:
+    """However long its results live, and whatever room they take."""
+    ops, random = native("generic"), np.random.default_rng(seed)
+    weights = {out: ops.linear_weight([random.standard_normal((out, 8), np.float32)]) for out in (8, 3, 24)}
+    table, norm = ops.linear_weight([random.standard_normal((160, 8), np.float32)]), np.ones(8, np.float32)
+
+    def forward(batch: Batch, _: object) -> Any:
+        results = [ops.embedding(batch.token_ids, table)]  # [t, 8] each
+        others = []
+        for kind, i, j in operations:
+            x, y = results[-3:][i % len(results[-3:])], results[-3:][j % len(results[-3:])]  # the older ones end
+            if kind == 0:
+                results.append(ops.rms_norm(x, norm, 1e-5))
+            elif kind == 1 and x is not y:
+                ops.linear(x, weights[8], y)
+            elif kind == 2:
+                results.append(ops.linear(x, weights[8]))
+            else:
+                others.append(ops.linear(x, weights[3 if kind == 3 else 24]))
+        return ops.select_rows(ops.concatenate([*results[-2:], *others[-2:]]), batch.logits_rows)
+
+    recorded, batch = ops.record(forward), make_batch(lengths, seed)
+    assert np.array_equal(recorded(batch, make_cache(ops)), forward(batch, None))
 
 
 def test_a_step_is_one_call_into_the_library(monkeypatch: pytest.MonkeyPatch) -> None:
