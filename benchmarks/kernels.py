@@ -206,7 +206,7 @@ def dequantize(ops: CpuOps) -> None:
 
 def main() -> None:
     """See the top of the file."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--isa", default="auto")
     parser.add_argument("--threads", type=int)
     parser.add_argument("--dtype", default="bfloat16", choices=[*DTYPES, *FORMATS], help="of weights")

@@ -90,7 +90,7 @@ def measure(ops: CpuOps, model: Model, sequences: int, length: int, queries: int
 
 def main() -> None:
     """See the top of the file."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--prompts", nargs="*", default=["8x256", "1x2048"], help="sequences x tokens")
     parser.add_argument("--decode", nargs="*", default=["1x320", "8x320", "32x320"], help="sequences x keys")
