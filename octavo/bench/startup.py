@@ -72,7 +72,7 @@ def _start(flags: Sequence[str]) -> tuple[float, float]:
                 if url is None or server.poll() is not None or time.perf_counter() - began > _MOST_SECONDS:
                     reader.join(_SECONDS_TO_END)
                     last = next((line.strip() for line in reversed(said) if line.strip()), f"exit code {server.poll()}")
-                    raise StartupError(f"octavo serve did not start: {last}")
+                    raise StartupError(f"octavo serve did not start: {last.removeprefix('octavo: error: ')}")
                 time.sleep(_LOOK_EVERY)
             ready = time.perf_counter() - began
             _ask(url)

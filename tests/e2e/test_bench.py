@@ -160,7 +160,7 @@ def test_startup(smollm2: Path, result_file: Path, capsys: pytest.CaptureFixture
         (["bench", "serve", "--base-url", "http://[::1"], "--base-url takes an address such as"),
         (["bench", "serve", "--host", "::1", "--port", "9"], "no server answers at http://[::1]:9"),
         (["bench", "serve", "--request-rate", "0"], "--request-rate must be above 0, got 0.0"),
-        (["bench", "startup", "no-such-directory/x.gguf", "--num-iters", "1"], "octavo serve did not start"),
+        (["bench", "startup", "no-such-directory/x.gguf", "--num-iters", "1"], "octavo serve did not start: model "),
     ],
 )
 def test_what_is_wrong_is_one_line(arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
