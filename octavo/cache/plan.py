@@ -20,6 +20,7 @@ GIB = 1 << 30
 AUTO = -1  # max_model_len: the longest that fits
 DEFAULT_BATCHED_TOKENS = 2048
 _DEFAULT_SWAP_SPACE = 4 * GIB
+_SMALLEST_BLOCK = 16  # tokens
 
 
 @dataclass(frozen=True)
@@ -190,8 +191,12 @@ def _check_affordable(plan: MemoryPlan, size: int, wanted: str, unit: int, flag:
 
 
 def _nothing_left(config: EngineConfig, plan: MemoryPlan) -> str:
-    share = _share_for(plan, plan.limits.max_model_len if config.max_model_len != AUTO else plan.block_size)
-    advice = f"Increase --memory-utilization to {share}" if share is not None else "Free memory, take a smaller model"
+    length = plan.limits.max_model_len if config.max_model_len != AUTO else 1
+    share = _share_for(plan, length)
+    if plan.fixed + plan.sizes.block // plan.block_size * _SMALLEST_BLOCK * -(-length // _SMALLEST_BLOCK) <= plan.budget:
+        advice = f"Decrease --block-size (a block of {plan.block_size} tokens takes {in_words(plan.sizes.block)})"
+    else:
+        advice = f"Increase --memory-utilization to {share}" if share is not None else "Free memory, take a smaller model"
     return (
         f"No available memory for the cache blocks: --memory-utilization {config.memory_utilization} of "
         f"{in_words(plan.usable)} is {in_words(plan.budget)}, and weights take {in_words(plan.sizes.weights)}, activations "

@@ -119,6 +119,13 @@ def test_auto_needs_one_block() -> None:
         plan(kv_cache_memory_bytes=10, max_model_len=-1)
 
 
+def test_a_block_that_is_too_large_is_named() -> None:
+    with pytest.raises(ConfigError, match=r"Decrease --block-size \(a block of 65536 tokens takes 16\.0 MiB\), or decrease"):
+        plan(usable=10 * MIB, block_size=65536)
+    with pytest.raises(ConfigError, match="Free memory, take a smaller model, or decrease"):
+        plan(usable=10 * MIB, weights=16 * MIB, block_size=65536)
+
+
 def test_too_small_a_cache_for_one_request_names_both_numbers_and_what_works() -> None:
     with pytest.raises(ConfigError) as caught:
         plan(num_gpu_blocks_override=20)
