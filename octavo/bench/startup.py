@@ -35,8 +35,11 @@ class Options:
 
 
 def run(options: Options, flags: Sequence[str]) -> dict[str, Any]:
-    """`flags` go to `octavo serve` as they are. StartupError if a server does not start."""
-    starts = [_start(flags) for _ in range(options.num_iters)]
+    """Prints a line for each start. `flags` go to `octavo serve` as they are. StartupError if a server does not start."""
+    starts = []
+    for number in range(1, options.num_iters + 1):
+        starts.append(_start(flags))
+        print(f"Start {number}: {_times(*starts[-1])}", flush=True)
     ready, first = [[start[i] for start in starts] for i in (0, 1)]
     return {
         "num_iters": options.num_iters,
@@ -48,11 +51,8 @@ def run(options: Options, flags: Sequence[str]) -> dict[str, Any]:
 
 
 def text(result: dict[str, Any]) -> str:
-    """One line for each start, and the medians."""
-    starts = zip(result["ready_seconds"], result["first_answer_seconds"], strict=True)
-    lines = [f"Start {i}: {_times(*start)}" for i, start in enumerate(starts, 1)]
-    medians = result["median_ready_seconds"], result["median_first_answer_seconds"]
-    return "\n".join([*lines, f"Median: {_times(*medians)}"])
+    """The medians."""
+    return f"Median: {_times(result['median_ready_seconds'], result['median_first_answer_seconds'])}"
 
 
 def _times(ready: float, first_answer: float) -> str:
